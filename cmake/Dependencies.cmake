@@ -1,0 +1,21 @@
+# Third-party packages, all from the distribution. Linked statically into the binary, so that one built here runs elsewhere.
+find_package(Threads REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(fmt REQUIRED)
+find_package(CLI11 REQUIRED)
+if(SLUICE_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+# pcre2 and utf8proc ship static archives without CMake targets.
+function(sluice_static_package target header archive)
+  find_path(${target}_INCLUDE ${header} REQUIRED)
+  find_library(${target}_ARCHIVE ${archive} REQUIRED)
+  add_library(${target} STATIC IMPORTED GLOBAL)
+  set_target_properties(${target} PROPERTIES IMPORTED_LOCATION ${${target}_ARCHIVE}
+                                             INTERFACE_INCLUDE_DIRECTORIES ${${target}_INCLUDE})
+endfunction()
+sluice_static_package(pcre2 pcre2.h libpcre2-8.a)
+target_compile_definitions(pcre2 INTERFACE PCRE2_STATIC)
+sluice_static_package(utf8proc utf8proc.h libutf8proc.a)
+target_compile_definitions(utf8proc INTERFACE UTF8PROC_STATIC)

@@ -1,0 +1,187 @@
+#include "core/json.h"
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <vector>
+
+#include "core/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::size_t kMaxDepth = 200;
+
+// Builds Json values from the parser's events: one pass, no intermediate document.
+class Builder : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  Json take() { return std::move(root_); }
+  const std::string& error() const { return error_; }
+
+  bool null() override { return put(Json()); }
+  bool boolean(bool v) override { return put(Json(v)); }
+  bool number_integer(std::int64_t v) override { return put(Json(v)); }
+  bool number_unsigned(std::uint64_t v) override {
+    if (v > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+      return refuse("integer " + std::to_string(v) + " does not fit in 64 bits with sign");
+    }
+    return put(Json(static_cast<std::int64_t>(v)));
+  }
+  bool number_float(double v, const std::string& text) override {
+    return std::isfinite(v) ? put(Json(v)) : refuse("number " + text + " is not finite");
+  }
+  bool string(std::string& v) override { return put(Json(std::move(v))); }
+  bool binary(binary_t&) override { return refuse("binary value"); }
+
+  bool start_object(std::size_t) override { return open(true); }
+  bool start_array(std::size_t) override { return open(false); }
+  bool key(std::string& name) override {
+    Frame& top = stack_.back();
+    if (!top.keys.insert(name).second) return refuse("duplicate key \"" + name + "\"");
+    top.key = std::move(name);
+    return true;
+  }
+  bool end_object() override {
+    Json value(std::move(stack_.back().object));
+    stack_.pop_back();
+    return put(std::move(value));
+  }
+  bool end_array() override {
+    Json value(std::move(stack_.back().array));
+    stack_.pop_back();
+    return put(std::move(value));
+  }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
+    return refuse("not valid JSON at byte " + std::to_string(position) + " (" + e.what() + ")");
+  }
+
+ private:
+  struct Frame {
+    bool is_object = false;
+    std::string key;
+    std::unordered_set<std::string> keys;
+    Json::Object object;
+    Json::Array array;
+  };
+
+  bool refuse(std::string why) {
+    if (error_.empty()) error_ = std::move(why);
+    return false;
+  }
+  bool open(bool is_object) {
+    if (stack_.size() >= kMaxDepth) return refuse("nested deeper than " + std::to_string(kMaxDepth));
+    stack_.emplace_back();
+    stack_.back().is_object = is_object;
+    return true;
+  }
+  bool put(Json value) {
+    if (stack_.empty()) {
+      root_ = std::move(value);
+    } else if (stack_.back().is_object) {
+      stack_.back().object.emplace_back(std::move(stack_.back().key), std::move(value));
+    } else {
+      stack_.back().array.push_back(std::move(value));
+    }
+    return true;
+  }
+
+  Json root_;
+  std::vector<Frame> stack_;
+  std::string error_;
+};
+
+[[noreturn]] void wrong_type(std::string_view where, std::string_view expected, std::string_view found) {
+  fail(ErrorCode::bad_input, std::string(where) + ": found " + std::string(found), std::string(expected));
+}
+
+nlohmann::ordered_json to_library(const Json& v) {
+  if (v.is_bool()) return v.as_bool("");
+  if (v.is_int()) return v.as_int("");
+  if (v.is_number()) return v.as_number("");
+  if (v.is_string()) return v.as_string("");
+  if (v.is_array()) {
+    auto out = nlohmann::ordered_json::array();
+    for (const Json& e : v.as_array("")) out.push_back(to_library(e));
+    return out;
+  }
+  if (v.is_object()) {
+    auto out = nlohmann::ordered_json::object();
+    for (const auto& [key, value] : v.as_object("")) out[key] = to_library(value);
+    return out;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Json Json::parse(std::string_view text, std::string_view origin) {
+  Builder builder;
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) {
+    fail(ErrorCode::bad_input, std::string(origin) + ": " + builder.error());
+  }
+  return builder.take();
+}
+
+Json Json::parse_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(ErrorCode::bad_input, "cannot open " + path, "a readable JSON file", "check the path");
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file.bad()) fail(ErrorCode::bad_input, "cannot read " + path);
+  return parse(text, path);
+}
+
+std::string_view Json::type_name() const {
+  static constexpr std::string_view kNames[] = {"null", "bool", "integer", "number", "string", "array", "object"};
+  return kNames[value_.index()];
+}
+
+bool Json::as_bool(std::string_view where) const {
+  if (const bool* v = std::get_if<bool>(&value_)) return *v;
+  wrong_type(where, "true or false", type_name());
+}
+
+std::int64_t Json::as_int(std::string_view where) const {
+  if (const auto* v = std::get_if<std::int64_t>(&value_)) return *v;
+  if (const double* v = std::get_if<double>(&value_)) {
+    if (*v == std::floor(*v) && std::abs(*v) < 9e15) return static_cast<std::int64_t>(*v);
+  }
+  wrong_type(where, "an integer", type_name());
+}
+
+double Json::as_number(std::string_view where) const {
+  if (const auto* v = std::get_if<std::int64_t>(&value_)) return static_cast<double>(*v);
+  if (const double* v = std::get_if<double>(&value_)) return *v;
+  wrong_type(where, "a number", type_name());
+}
+
+const std::string& Json::as_string(std::string_view where) const {
+  if (const auto* v = std::get_if<std::string>(&value_)) return *v;
+  wrong_type(where, "a string", type_name());
+}
+
+const Json::Array& Json::as_array(std::string_view where) const {
+  if (const auto* v = std::get_if<std::shared_ptr<const Array>>(&value_)) return **v;
+  wrong_type(where, "an array", type_name());
+}
+
+const Json::Object& Json::as_object(std::string_view where) const {
+  if (const auto* v = std::get_if<std::shared_ptr<const Object>>(&value_)) return **v;
+  wrong_type(where, "an object", type_name());
+}
+
+const Json* Json::find(std::string_view key) const {
+  if (!is_object()) return nullptr;
+  for (const auto& [name, value] : **std::get_if<std::shared_ptr<const Object>>(&value_)) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+
+std::string Json::dump(int indent) const {
+  return to_library(*this).dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace sluice
