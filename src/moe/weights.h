@@ -1,0 +1,67 @@
+// Canonical weights: views into the mapped checkpoint, whatever its dialect (architecture 4.2).
+//
+// Scales are always decode multipliers: value = code * block_scale * tensor_scale. Checkpoint names, packing and
+// reciprocal conventions end in checkpoint/scheme_*. Views own nothing; `keep_alive` of ExpertWeights holds the
+// mapping.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace sluice {
+
+// [rows = outputs n, cols = inputs k]. Strides in elements, so that transposed and interleaved files are views too.
+// Packed 4-bit codes need col_stride 1 and an even row_stride.
+struct MatrixView {
+  const void* data = nullptr;
+  DType dtype = DType::bf16;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t row_stride = 0;
+  std::int64_t col_stride = 1;
+};
+
+// Grid of block scales: element (n, k) uses scale (n / block_rows, k / block_cols).
+struct BlockScaleView {
+  const void* data = nullptr;  // nullptr = no block scales
+  DType dtype = DType::f32;
+  std::int64_t block_rows = 1;
+  std::int64_t block_cols = 1;
+  std::int64_t row_stride = 0;  // in scales
+  std::int64_t col_stride = 1;
+};
+
+struct QuantTensor {
+  MatrixView codes;
+  BlockScaleView block_scale;
+  float tensor_scale = 1.0f;
+
+  explicit operator bool() const { return codes.data != nullptr; }
+};
+
+struct BiasView {
+  const void* data = nullptr;  // nullptr = no bias
+  DType dtype = DType::bf16;
+  std::int64_t count = 0;
+  std::int64_t stride = 1;
+};
+
+// The experts of one layer on this rank. Non-gated experts have no gate. Bias lists are empty, or as long as `up`.
+struct ExpertWeights {
+  std::vector<QuantTensor> gate;  // E_local x [I, H]
+  std::vector<QuantTensor> up;    // E_local x [I, H]
+  std::vector<QuantTensor> down;  // E_local x [H, I]
+  std::vector<BiasView> gate_bias, up_bias, down_bias;
+  std::shared_ptr<const void> keep_alive;
+
+  std::int64_t count() const { return static_cast<std::int64_t>(up.size()); }
+};
+
+// Row n of a weight as fp32, out [cols]. The one decoder for every format; slow and exact.
+void decode_row(const QuantTensor& weight, std::int64_t n, float* out);
+float decode_bias(const BiasView& bias, std::int64_t n);
+
+}  // namespace sluice
