@@ -1,0 +1,94 @@
+// What a decoder-only model consists of, independent of any checkpoint dialect: plain data that a family builds from
+// config.json and that everything above reads.
+//
+// Built once at load time, constant afterwards, shared freely. Formulas behind the fields are where they are computed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "moe/spec.h"
+
+namespace sluice::model {
+
+enum class RopeKind : std::uint8_t {
+  standard,  // theta^(-2i/d)
+  linear,    // all frequencies divided by `factor`
+  llama3,    // low frequencies divided by `factor`, a ramp between
+  yarn,      // interpolation below, extrapolation above, a ramp between; scales cos and sin
+};
+
+struct RopeSpec {
+  RopeKind kind = RopeKind::standard;
+  double theta = 10000.0;
+  std::int32_t rotary_dim = 0;  // leading columns of a head that are rotated; even
+  double factor = 1.0;
+  std::int64_t original_positions = 0;  // context that the frequencies were trained for (llama3, yarn)
+  double low_freq_factor = 1.0;         // llama3
+  double high_freq_factor = 4.0;        // llama3
+  double beta_fast = 32.0;              // yarn
+  double beta_slow = 1.0;               // yarn
+  double attention_factor = 0.0;        // yarn: multiplies cos and sin; 0 = computed from factor and the mscales
+  double mscale = 0.0;                  // yarn, 0 = absent
+  double mscale_all_dim = 0.0;          // yarn, 0 = absent
+  bool truncate = true;                 // yarn: ramp ends rounded to whole dimensions
+  bool interleaved = false;             // pairs (2i, 2i+1) instead of (i, i + d/2)
+
+  bool operator==(const RopeSpec&) const = default;
+};
+
+enum class QkNorm : std::uint8_t {
+  none,
+  per_head,  // one weight [head_dim], every head normalised alone (Qwen3)
+};
+
+struct AttentionSpec {
+  std::int32_t heads = 0;
+  std::int32_t kv_heads = 0;
+  std::int32_t head_dim = 0;
+  QkNorm qk_norm = QkNorm::none;
+  RopeSpec rope;
+  std::int32_t window = 0;  // keys seen, counting the query's own; 0 = all
+  bool sinks = false;       // one learned logit a head in the softmax denominator
+  bool qkv_bias = false;
+  bool output_bias = false;
+  float scale = 1.0f;  // of q k before softmax
+
+  std::int64_t query_width() const { return static_cast<std::int64_t>(heads) * head_dim; }
+  std::int64_t kv_width() const { return static_cast<std::int64_t>(kv_heads) * head_dim; }
+};
+
+struct DenseFfnSpec {
+  std::int64_t intermediate = 0;
+  ActivationSpec activation;
+};
+
+// One transformer block: x += attention(norm(x)); x += ffn(norm(x)).
+struct BlockSpec {
+  AttentionSpec attention;
+  std::variant<DenseFfnSpec, LayerSpec> ffn;
+
+  const LayerSpec* moe() const { return std::get_if<LayerSpec>(&ffn); }
+  const DenseFfnSpec* dense() const { return std::get_if<DenseFfnSpec>(&ffn); }
+};
+
+struct ModelConfig {
+  std::string family;        // "qwen3_moe"
+  std::string architecture;  // "Qwen3MoeForCausalLM", as the checkpoint spells it
+  std::int64_t hidden = 0;   // H
+  std::int64_t vocab = 0;    // V, rows of the embedding, padding rows included
+  std::int64_t max_positions = 0;
+  float norm_epsilon = 1e-6f;
+  bool tied_embeddings = false;  // the embedding is also the output projection
+  std::vector<BlockSpec> layers;
+
+  std::int64_t moe_layers() const;
+};
+
+// Throws Error(bad_input) naming the field when sizes contradict each other: heads that kv_heads does not divide, an
+// odd rotary_dim, a router that cannot be routed, no layers.
+void validate(const ModelConfig& config);
+
+}  // namespace sluice::model
