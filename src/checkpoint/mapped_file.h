@@ -1,0 +1,44 @@
+// A whole file mapped read-only into memory.
+//
+// Used by the safetensors reader; every weight view of a checkpoint points into one of these, so it must outlive them.
+// Move-only; the mapping keeps its address when moved. Reading from many threads is safe. A file that is truncated by
+// somebody else while it is mapped raises SIGBUS on access: the one fault that a mapping cannot turn into an error.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace sluice::ckpt {
+
+class MappedFile {
+ public:
+  MappedFile() = default;
+  // Throws Error(bad_input) when the path is no readable regular file; symbolic links are followed. An empty file maps
+  // to an empty span.
+  explicit MappedFile(const std::string& path);
+  MappedFile(MappedFile&& o) noexcept : data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+  MappedFile& operator=(MappedFile&& o) noexcept {
+    std::swap(data_, o.data_);
+    std::swap(bytes_, o.bytes_);
+    return *this;
+  }
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), bytes_}; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Asks the system to read `range` of a mapped file ahead of its use, in the background. Advice: never fails.
+void prefetch_pages(std::span<const std::byte> range);
+
+// Gives back the memory of all pages that `range` of a mapped file touches: they leave the resident set of this process
+// and are read again, usually from the page cache, when touched. Neighbours on the first and last page lose nothing but
+// that. Advice: never fails.
+void drop_pages(std::span<const std::byte> range);
+
+}  // namespace sluice::ckpt
