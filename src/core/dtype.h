@@ -9,7 +9,25 @@
 
 namespace sluice {
 
-enum class DType : std::uint8_t { f64, f32, f16, bf16, e4m3, e5m2, e8m0, e2m1, u8, i8, i16, u16, i32, u32, i64, u64, boolean };
+enum class DType : std::uint8_t {
+  f64,
+  f32,
+  f16,
+  bf16,
+  e4m3,
+  e5m2,
+  e8m0,
+  e2m1,
+  u8,
+  i8,
+  i16,
+  u16,
+  i32,
+  u32,
+  i64,
+  u64,
+  boolean
+};
 
 // Width of one element in bits; 4 for e2m1, whose elements are packed two a byte, even column in the low nibble.
 int dtype_bits(DType type);

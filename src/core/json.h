@@ -1,7 +1,7 @@
 // JSON values with errors that name file and field. The only file that knows the JSON library is json.cc.
 //
-// Immutable after parsing; reading from many threads is safe. Objects keep the order of the file; a duplicate key is an error,
-// because which one counts would be a guess.
+// Immutable after parsing; reading from many threads is safe. Objects keep the order of the file; a duplicate key is an
+// error, because which one counts would be a guess.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +21,15 @@ class Json {
   using Member = std::pair<std::string, Json>;
   using Object = std::vector<Member>;
 
-  Json() = default;  // null
-  Json(bool v) : value_(v) {}                                             // NOLINT(google-explicit-constructor)
-  Json(std::int64_t v) : value_(v) {}                                     // NOLINT(google-explicit-constructor)
-  Json(int v) : value_(static_cast<std::int64_t>(v)) {}                   // NOLINT(google-explicit-constructor)
-  Json(double v) : value_(v) {}                                           // NOLINT(google-explicit-constructor)
-  Json(std::string v) : value_(std::move(v)) {}                           // NOLINT(google-explicit-constructor)
-  Json(std::string_view v) : value_(std::string(v)) {}                    // NOLINT(google-explicit-constructor)
-  Json(const char* v) : value_(std::string(v)) {}                         // NOLINT(google-explicit-constructor)
-  Json(Array v) : value_(std::make_shared<const Array>(std::move(v))) {}  // NOLINT(google-explicit-constructor)
+  Json() = default;                                                         // null
+  Json(bool v) : value_(v) {}                                               // NOLINT(google-explicit-constructor)
+  Json(std::int64_t v) : value_(v) {}                                       // NOLINT(google-explicit-constructor)
+  Json(int v) : value_(static_cast<std::int64_t>(v)) {}                     // NOLINT(google-explicit-constructor)
+  Json(double v) : value_(v) {}                                             // NOLINT(google-explicit-constructor)
+  Json(std::string v) : value_(std::move(v)) {}                             // NOLINT(google-explicit-constructor)
+  Json(std::string_view v) : value_(std::string(v)) {}                      // NOLINT(google-explicit-constructor)
+  Json(const char* v) : value_(std::string(v)) {}                           // NOLINT(google-explicit-constructor)
+  Json(Array v) : value_(std::make_shared<const Array>(std::move(v))) {}    // NOLINT(google-explicit-constructor)
   Json(Object v) : value_(std::make_shared<const Object>(std::move(v))) {}  // NOLINT(google-explicit-constructor)
 
   // Parses a whole document. `origin` names the file in errors. Throws Error(bad_input) with the position; refuses

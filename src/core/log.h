@@ -12,7 +12,8 @@ enum class LogLevel : std::uint8_t { debug, info, warning, error };
 // Called from any thread that works for the engine; must be thread-safe itself.
 using LogSink = std::function<void(LogLevel level, std::string_view message)>;
 
-// Progress of long work: `done` of `total` units ("bytes", "questions", ...). Called at least at the start and at the end.
+// Progress of long work: `done` of `total` units ("bytes", "questions", ...). Called at least at the start and at the
+// end.
 struct Progress {
   std::string_view stage;
   std::string_view unit;

@@ -1,6 +1,6 @@
 // Non-owning two-dimensional views. They carry shape and stride only; the memory belongs to a Buffer, a Workspace or a
-// mapped file. Activations are TensorView / ConstTensorView: row-major, unit column stride, strides counted in elements.
-// Weights, which may be transposed or interleaved in a file, are MatrixView (moe/weights.h).
+// mapped file. Activations are TensorView / ConstTensorView: row-major, unit column stride, strides counted in
+// elements. Weights, which may be transposed or interleaved in a file, are MatrixView (moe/weights.h).
 #pragma once
 
 #include <cstdint>

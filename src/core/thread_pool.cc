@@ -35,11 +35,11 @@ void bind_to_processor(int index) {
 }  // namespace
 
 struct ThreadPool::State {
-  std::atomic<std::uint64_t> epoch{0};   // number of loops started
-  std::atomic<int> running{0};           // workers that have not finished the current loop
+  std::atomic<std::uint64_t> epoch{0};  // number of loops started
+  std::atomic<int> running{0};          // workers that have not finished the current loop
   std::atomic<bool> stop{false};
   FunctionRef<void(int)>* body = nullptr;  // written before `epoch` is raised
-  std::mutex mutex;                      // guards sleeping, and `error`
+  std::mutex mutex;                        // guards sleeping, and `error`
   std::condition_variable wake;
   std::exception_ptr error;
   std::vector<std::thread> workers;

@@ -1,7 +1,8 @@
 // Own threads for data-parallel loops, created once and passed to whoever computes.
 //
 // `parallel` is called from one thread at a time; the calling thread works too, as worker 0. An exception thrown by a
-// body is rethrown to the caller after all workers have stopped. Workers spin for a few microseconds between loops, then sleep.
+// body is rethrown to the caller after all workers have stopped. Workers spin for a few microseconds between loops,
+// then sleep.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ class ThreadPool {
   // Runs body(worker) once on every worker, 0 <= worker < size(), and returns when all are done.
   void parallel(FunctionRef<void(int worker)> body);
 
-  // Runs body(begin, end, worker) over [0, count) in chunks of `grain`, handed out dynamically: which worker gets a chunk
-  // is not fixed, so a body must not let its result depend on it.
+  // Runs body(begin, end, worker) over [0, count) in chunks of `grain`, handed out dynamically: which worker gets a
+  // chunk is not fixed, so a body must not let its result depend on it.
   void parallel_for(std::int64_t count, std::int64_t grain,
                     FunctionRef<void(std::int64_t begin, std::int64_t end, int worker)> body);
 

@@ -28,8 +28,8 @@ class Workspace {
   void* take_bytes(std::size_t bytes) {
     const std::size_t rounded = rounded_bytes(bytes);
     if (rounded > bytes_ - used_) {
-      fail(ErrorCode::resources,
-           "workspace too small: " + std::to_string(bytes) + " bytes asked, " + std::to_string(bytes_ - used_) + " left");
+      fail(ErrorCode::resources, "workspace too small: " + std::to_string(bytes) + " bytes asked, " +
+                                     std::to_string(bytes_ - used_) + " left");
     }
     void* p = data_ + used_;
     used_ += rounded;
