@@ -1,4 +1,5 @@
-// bfloat16: the upper half of an IEEE float32. Pure functions on bits.
+// bfloat16: the upper half of an IEEE float32. Pure constexpr functions on bits: thread-safe, no allocation.
+// Called by every layer that stores activations or weights in bf16.
 #pragma once
 
 #include <bit>
@@ -10,10 +11,11 @@ struct Bf16 {
   std::uint16_t bits = 0;
 };
 
-inline float to_float(Bf16 v) { return std::bit_cast<float>(static_cast<std::uint32_t>(v.bits) << 16); }
+constexpr float to_float(Bf16 v) { return std::bit_cast<float>(static_cast<std::uint32_t>(v.bits) << 16); }
 
-// Round to nearest, ties to even; overflow goes to infinity; NaN becomes a quiet NaN of the same sign. Subnormals are kept.
-inline Bf16 to_bf16(float v) {
+// Round to nearest, ties to even; overflow goes to infinity; NaN becomes a quiet NaN of the same sign. Subnormals are
+// kept.
+constexpr Bf16 to_bf16(float v) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return {static_cast<std::uint16_t>((bits >> 16 & 0x8000u) | 0x7FC0u)};
   const std::uint32_t lsb = bits >> 16 & 1u;
@@ -21,6 +23,6 @@ inline Bf16 to_bf16(float v) {
 }
 
 // The float32 that survives storing as bf16.
-inline float round_to_bf16(float v) { return to_float(to_bf16(v)); }
+constexpr float round_to_bf16(float v) { return to_float(to_bf16(v)); }
 
 }  // namespace sluice
