@@ -1,71 +1,36 @@
-// A checkpoint folder: its shards, mapped and validated, and one table of all tensors.
+// model.safetensors.index.json and the search for shards: which files of a folder hold the weights.
 //
-// Opened once by the commands and handed to a WeightSource (scheme.h) and to the family files. Only headers are read at
-// open; tensor data is paged in when touched. What the shards contain wins over what the index file says: tensors that
-// the index does not list are kept, with a note. Immutable and thread-safe after open; every TensorEntry and every view
-// of its data lives as long as the Checkpoint.
+// Used by Checkpoint::open only; parse_index is also the entry of tests and fuzzers. Pure functions on text and a
+// folder. Throws Error(bad_input) naming file and field.
 #pragma once
 
-#include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "checkpoint/config.h"
-#include "checkpoint/generation_config.h"
-#include "checkpoint/safetensors.h"
-
 namespace sluice::ckpt {
 
-// tensor name > shard file name, in the order of model.safetensors.index.json.
+inline constexpr std::string_view kIndexName = "model.safetensors.index.json";
+
+// tensor name > shard file name, in the order of the file.
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
 
 // Decodes an index file. Shard names must be plain file names: a separator or ".." is refused.
 WeightMap parse_index(std::string_view text, std::string_view origin);
 
-class Checkpoint {
- public:
-  // Reads config.json, generation_config.json and the headers of all shards in `folder`: those of
-  // model.safetensors.index.json, else model.safetensors, else all model*.safetensors by name.
-  // Throws Error(bad_input) when a file or a shard is missing or damaged, or files contradict each other.
-  static std::shared_ptr<const Checkpoint> open(const std::string& folder);
+// The shards that an index names, each once, sorted.
+std::vector<std::string> shards_of(const WeightMap& index);
 
-  const std::string& folder() const { return folder_; }
-  const HfConfig& config() const { return config_; }
-  const GenerationConfig& generation() const { return generation_; }
-
-  // nullptr when absent. Constant time.
-  const TensorEntry* find(std::string_view name) const;
-  // All tensors, in the order of shards and of data in them.
-  const std::vector<const TensorEntry*>& tensors() const { return tensors_; }
-  const std::vector<SafetensorsFile>& shards() const { return shards_; }
-  // "model-00001-of-00002.safetensors" with its folder, for messages.
-  const std::string& file_of(const TensorEntry& tensor) const { return shards_[tensor.shard].path(); }
-  std::uint64_t tensor_bytes() const { return tensor_bytes_; }
-
-  // Oddities that do not prevent use, one sentence each, for the start-up log.
-  const std::vector<std::string>& notes() const { return notes_; }
-
- private:
-  Checkpoint(std::string folder, HfConfig config);
-  void open_shards(const std::vector<std::string>& names);
-  void add_tensors(const WeightMap* index);
-  void check_index(const WeightMap& index);
-
-  std::string folder_;
-  HfConfig config_;
-  GenerationConfig generation_;
-  std::vector<SafetensorsFile> shards_;
-  std::vector<const TensorEntry*> tensors_;
-  std::unordered_map<std::string_view, const TensorEntry*> by_name_;  // keys point into the entries
-  std::uint64_t tensor_bytes_ = 0;
-  std::vector<std::string> notes_;
-};
+// The shards of a folder without an index: model.safetensors, else all model*.safetensors by name. Names of the form
+// x-00001-of-00003.safetensors tell how many there must be.
+std::vector<std::string> shards_without_index(const std::string& folder);
 
 // "a, b, c and 7 more": the first few of a long list, for messages.
 std::string first_few(const std::vector<std::string>& names);
+
+// A dangling symbolic link, as an unfinished download leaves it, does not exist.
+bool file_exists(const std::string& path);
+std::string join_path(const std::string& folder, std::string_view name);
 
 }  // namespace sluice::ckpt
