@@ -1,7 +1,7 @@
 // Communication between the ranks of a run. Layers above know tokens; a Group only moves bytes.
 //
-// One object a rank. Collectives are called by all ranks of the group in the same order. `single` is the group of one rank,
-// so that code above needs no special case.
+// One object a rank. Collectives are called by all ranks of the group in the same order. `single` is the group of one
+// rank, so that code above needs no special case.
 #pragma once
 
 #include <cstddef>

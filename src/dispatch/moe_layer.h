@@ -50,6 +50,8 @@ class MoeLayer {
   MoeRoutes forward(const MoeInput& input, const TensorView& out, Workspace& workspace, Stream stream) const;
 
  private:
+  MoeRoutes route_tokens(const MoeInput& input, Workspace& workspace, Stream stream) const;
+
   MoeLayerParts parts_;
 };
 

@@ -48,4 +48,8 @@ struct LayerSpec {
   std::int64_t width() const { return expert_width != 0 ? expert_width : hidden; }
 };
 
+// Throws Error(usage) naming the field when a layer makes no sense (sizes below 1, weight_on_input with k > 1, a
+// clamp limit that is not positive, a division by a zero beta); includes validate(layer.routing).
+void validate(const LayerSpec& layer);
+
 }  // namespace sluice

@@ -1,0 +1,103 @@
+#include "dispatch/moe_layer.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+#include "moe/stages.h"
+
+namespace sluice {
+namespace {
+
+std::size_t bytes_of(std::int64_t elements) {
+  return Workspace::rounded_bytes(static_cast<std::size_t>(elements) * sizeof(float));
+}
+
+void require(bool present, const char* part) {
+  if (!present)
+    fail(ErrorCode::usage, std::string("a MoE layer was built without its ") + part, "all parts but biases");
+}
+
+void check_input(const LayerSpec& layer, const MoeInput& input, const TensorView& out) {
+  const std::int64_t tokens = input.hidden.rows;
+  if (input.hidden.cols != layer.width() || out.rows != tokens || out.cols != layer.width()) {
+    fail(ErrorCode::usage, "MoE layer: input and output do not fit the layer",
+         "[T, " + std::to_string(layer.width()) + "] both");
+  }
+  if (input.ids != nullptr) return;
+  if (input.hidden_f32.rows != tokens || input.hidden_f32.cols != layer.hidden) {
+    fail(ErrorCode::usage, "MoE layer: the router's input does not fit the layer",
+         "[T, " + std::to_string(layer.hidden) + "] f32");
+  }
+}
+
+}  // namespace
+
+MoeLayer::MoeLayer(MoeLayerParts parts) : parts_(std::move(parts)) {
+  require(parts_.backend != nullptr, "backend");
+  require(parts_.runner != nullptr, "runner");
+  require(parts_.experts != nullptr, "experts");
+  require(parts_.dispatcher != nullptr, "dispatcher");
+  require(parts_.router != nullptr, "router");
+  validate(parts_.problem.layer);
+}
+
+std::size_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
+  const LayerSpec& layer = parts_.problem.layer;
+  const std::int64_t routes = tokens * layer.routing.slots();
+  const std::size_t choice = bytes_of(tokens * layer.routing.experts) + 2 * bytes_of(routes);
+  const std::size_t router =
+      parts_.backend->workspace_bytes(tokens, 0, std::max<std::int64_t>(layer.hidden, layer.routing.experts));
+  const std::size_t experts = parts_.dispatcher->workspace_bytes(tokens, layer.routing.slots(), layer.width()) +
+                              parts_.runner->workspace_bytes(parts_.problem, tokens);
+  return choice + std::max(router, experts);
+}
+
+MoeRoutes MoeLayer::route_tokens(const MoeInput& input, Workspace& workspace, Stream stream) const {
+  const RoutingSpec& spec = parts_.problem.layer.routing;
+  const std::int64_t tokens = input.hidden.rows;
+  auto* ids = workspace.take<LogicalId>(tokens * spec.slots());
+  auto* weights = workspace.take<float>(tokens * spec.slots());
+  const TensorView logits = dense_view(workspace.take<float>(tokens * spec.experts), DType::f32, tokens, spec.experts);
+  if (tokens == 0) return {ids, weights};
+  {
+    const Workspace::Scope scope(workspace);
+    LinearArgs router;
+    router.x = input.hidden_f32;
+    router.weight = parts_.router.get();
+    router.bias = parts_.router_bias.as<float>();
+    router.y = logits;
+    parts_.backend->linear(router, workspace, stream);
+  }
+  if (input.stages != nullptr) input.stages->record(stage::kRouterLogits, logits, nullptr);
+  parts_.backend->route(spec, {logits, input.token_ids, -1}, {ids, weights}, stream);
+  return {ids, weights};
+}
+
+MoeRoutes MoeLayer::forward(const MoeInput& input, const TensorView& out, Workspace& workspace, Stream stream) const {
+  const LayerSpec& layer = parts_.problem.layer;
+  check_input(layer, input, out);
+  MoeRoutes routes{input.ids, input.weights};
+  if (input.ids == nullptr) routes = route_tokens(input, workspace, stream);
+
+  const Workspace::Scope scope(workspace);
+  const std::int32_t slots = layer.routing.slots();
+  const Dispatched local =
+      parts_.dispatcher->dispatch({input.hidden, routes.ids, routes.weights, slots}, workspace, stream);
+  RunArgs run;
+  run.hidden = local.hidden;
+  run.ids = local.ids;
+  run.weights = local.weights;
+  run.top_k = slots;
+  run.slots = local.slots;
+  run.sum = out;
+  run.workspace = &workspace;
+  run.stream = stream;
+  run.stages = input.stages;
+  parts_.runner->run(*parts_.experts, run);
+  parts_.dispatcher->combine(out, workspace, stream);
+  return routes;
+}
+
+}  // namespace sluice

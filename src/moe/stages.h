@@ -1,0 +1,19 @@
+// Names of the intermediates that a StageSink receives. Every runner uses these names with these shapes, so that dumps
+// can be compared. `route` of record() is t * k + s of each row; rows come expert by expert, ascending within one.
+//
+// A stage may come in several records, each with other routes (a runner may work in chunks of tokens).
+#pragma once
+
+#include <string_view>
+
+namespace sluice::stage {
+
+inline constexpr std::string_view kRouterLogits = "router_logits";  // [T, E] f32, before routing; from MoeLayer
+// [R, W] what GEMM1 reads, after its rounding (and after the weight, for weight_on_input)
+inline constexpr std::string_view kGemm1Input = "gemm1_input";
+inline constexpr std::string_view kGate = "gate";  // [R, I] f32 accumulator with bias; absent when not gated
+inline constexpr std::string_view kUp = "up";      // [R, I] f32 accumulator with bias
+inline constexpr std::string_view kIntermediate = "intermediate";  // [R, I] what GEMM2 reads, after its rounding
+inline constexpr std::string_view kSlotRows = "slot_rows";         // [R, W] expert outputs, unweighted, after rounding
+
+}  // namespace sluice::stage
