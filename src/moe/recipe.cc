@@ -5,10 +5,11 @@
 namespace sluice {
 namespace {
 
-// segment_k 512: a bf16 segment of 16 rows is 16 KiB, half of the smallest L1 data cache that matters, so that a CPU
-// kernel can finish a segment for all its tokens before it moves on. fp8-block has one segment a scale block, because
-// the scales are applied to the sum of a block.
-constexpr std::int32_t kSegment = 512;
+// segment_k 256: two bf16 panels of 16 rows are then 16 KiB, half of the smallest L1 data cache that matters, so that a
+// CPU kernel can finish a segment for all its tokens before it moves on, and the intermediate widths of the models in
+// use are multiples of it. fp8-block has one segment a scale block, because the scales are applied to the sum of a
+// block.
+constexpr std::int32_t kSegment = 256;
 constexpr std::int32_t kScaleBlock = 128;
 
 constexpr std::array<RecipeInfo, 9> kRecipes = {{
