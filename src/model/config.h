@@ -9,32 +9,15 @@
 #include <variant>
 #include <vector>
 
+#include "checkpoint/rope_config.h"
 #include "moe/spec.h"
 
 namespace sluice::model {
 
-enum class RopeKind : std::uint8_t {
-  standard,  // theta^(-2i/d)
-  linear,    // all frequencies divided by `factor`
-  llama3,    // low frequencies divided by `factor`, a ramp between
-  yarn,      // interpolation below, extrapolation above, a ramp between; scales cos and sin
-};
-
 struct RopeSpec {
-  RopeKind kind = RopeKind::standard;
-  double theta = 10000.0;
+  ckpt::RopeConfig config;
   std::int32_t rotary_dim = 0;  // leading columns of a head that are rotated; even
-  double factor = 1.0;
-  std::int64_t original_positions = 0;  // context that the frequencies were trained for (llama3, yarn)
-  double low_freq_factor = 1.0;         // llama3
-  double high_freq_factor = 4.0;        // llama3
-  double beta_fast = 32.0;              // yarn
-  double beta_slow = 1.0;               // yarn
-  double attention_factor = 0.0;        // yarn: multiplies cos and sin; 0 = computed from factor and the mscales
-  double mscale = 0.0;                  // yarn, 0 = absent
-  double mscale_all_dim = 0.0;          // yarn, 0 = absent
-  bool truncate = true;                 // yarn: ramp ends rounded to whole dimensions
-  bool interleaved = false;             // pairs (2i, 2i+1) instead of (i, i + d/2)
+  bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + d/2)
 
   bool operator==(const RopeSpec&) const = default;
 };

@@ -24,6 +24,7 @@ struct DecoderOptions {
   std::vector<const Runner*> runners;  // [layers] not owned; nullptr for dense layers
   std::vector<Problem> problems;       // [layers] what each runner was asked; default for dense layers
   std::int64_t max_positions = 0;      // rope table length: the context length in use
+  std::int32_t block_tokens = 16;      // tokens of a KV block
 };
 
 // The KV caches of all groups of layers; blocks have the same numbers in each.
@@ -56,6 +57,8 @@ struct WeightBytes {
 
 class Decoder {
  public:
+  struct Parts;  // decoder_parts.h; filled by load_decoder
+  explicit Decoder(std::unique_ptr<Parts> parts);
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
@@ -66,6 +69,7 @@ class Decoder {
   std::int64_t max_positions() const;
   WeightBytes weight_bytes() const;
   const MoeLayer* moe_layer(std::int64_t layer) const;  // nullptr for dense layers
+  std::int64_t expert_bytes(std::int64_t layer) const;  // of one expert, resident; 0 for dense layers
 
   // One spec a group of layers that store KV alike.
   const std::vector<KvSpec>& kv_specs() const;
@@ -78,10 +82,6 @@ class Decoder {
   void forward(const ForwardArgs& args, Workspace& workspace, Stream stream) const;
 
  private:
-  friend std::unique_ptr<Decoder> load_decoder(const ModelConfig&, WeightSource&, const DecoderOptions&,
-                                               const ProgressSink&);
-  struct Parts;
-  explicit Decoder(std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;
 };
 

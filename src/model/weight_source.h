@@ -7,10 +7,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <string_view>
 
+#include "moe/spec.h"
 #include "moe/weights.h"
 
 namespace sluice::model {

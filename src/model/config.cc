@@ -1,0 +1,41 @@
+#include "model/config.h"
+
+#include <fmt/core.h>
+
+#include "core/error.h"
+#include "model/rope.h"
+
+namespace sluice::model {
+namespace {
+
+void require(bool ok, std::int64_t layer, std::string_view what, std::string_view expected) {
+  if (!ok) fail(ErrorCode::bad_input, fmt::format("config.json: layer {}: {}", layer, what), std::string(expected));
+}
+
+void validate_attention(const AttentionSpec& a, std::int64_t layer) {
+  require(a.heads > 0 && a.kv_heads > 0 && a.heads % a.kv_heads == 0, layer,
+          fmt::format("{} attention heads, {} key-value heads", a.heads, a.kv_heads), "a multiple");
+  require(a.head_dim > 0 && a.head_dim % 2 == 0, layer, fmt::format("head_dim {}", a.head_dim), "even and positive");
+  require(a.rope.rotary_dim > 0 && a.rope.rotary_dim % 2 == 0 && a.rope.rotary_dim <= a.head_dim, layer,
+          fmt::format("{} rotated columns of {}", a.rope.rotary_dim, a.head_dim), "even, at most head_dim");
+  rope_frequencies(a.rope);  // refuses what it can't compute
+}
+
+}  // namespace
+
+std::int64_t ModelConfig::moe_layers() const {
+  std::int64_t count = 0;
+  for (const BlockSpec& block : layers) count += block.moe() != nullptr ? 1 : 0;
+  return count;
+}
+
+void validate(const ModelConfig& config) {
+  if (config.layers.empty()) fail(ErrorCode::bad_input, "config.json: num_hidden_layers: 0", "at least one layer");
+  for (std::size_t i = 0; i < config.layers.size(); ++i) {
+    const BlockSpec& block = config.layers[i];
+    validate_attention(block.attention, static_cast<std::int64_t>(i));
+    if (block.moe() != nullptr) sluice::validate(block.moe()->routing);
+  }
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,210 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "model/decoder_parts.h"
+#include "model/rope.h"
+
+namespace sluice::model {
+namespace {
+
+// Prepares the tensors of one layer and counts what they take.
+class LayerLoader {
+ public:
+  LayerLoader(WeightSource& source, const DecoderOptions& options, std::int64_t layer, std::int64_t& bytes)
+      : source_(source), options_(options), layer_(layer), bytes_(bytes) {}
+
+  std::unique_ptr<DenseWeight> dense(Role role, std::int64_t rows, std::int64_t cols) {
+    return dense(role, rows, cols, options_.compute);
+  }
+  std::unique_ptr<DenseWeight> dense(Role role, std::int64_t rows, std::int64_t cols, DType compute) {
+    auto weight = options_.backend->prepare_dense(source_.tensor(role, layer_, rows, cols), compute);
+    bytes_ += weight->resident_bytes;
+    return weight;
+  }
+  Buffer vector(Role role, std::int64_t cols) {
+    Buffer buffer = options_.backend->prepare_vector(source_.tensor(role, layer_, 1, cols));
+    bytes_ += static_cast<std::int64_t>(buffer.bytes());
+    return buffer;
+  }
+
+ private:
+  WeightSource& source_;
+  const DecoderOptions& options_;
+  std::int64_t layer_;
+  std::int64_t& bytes_;
+};
+
+AttentionWeights load_attention(LayerLoader& load, const AttentionSpec& a, std::int64_t hidden) {
+  AttentionWeights w;
+  w.norm = load.vector(Role::attention_norm, hidden);
+  w.q = load.dense(Role::q, a.query_width(), hidden);
+  w.k = load.dense(Role::k, a.kv_width(), hidden);
+  w.v = load.dense(Role::v, a.kv_width(), hidden);
+  w.o = load.dense(Role::o, hidden, a.query_width());
+  if (a.qkv_bias) {
+    w.q_bias = load.vector(Role::q_bias, a.query_width());
+    w.k_bias = load.vector(Role::k_bias, a.kv_width());
+    w.v_bias = load.vector(Role::v_bias, a.kv_width());
+  }
+  if (a.output_bias) w.o_bias = load.vector(Role::o_bias, hidden);
+  if (a.qk_norm == QkNorm::per_head) {
+    w.q_norm = load.vector(Role::q_norm, a.head_dim);
+    w.k_norm = load.vector(Role::k_norm, a.head_dim);
+  }
+  if (a.sinks) w.sinks = load.vector(Role::sinks, a.heads);
+  return w;
+}
+
+DenseFfnWeights load_dense_ffn(LayerLoader& load, const DenseFfnSpec& spec, std::int64_t hidden) {
+  DenseFfnWeights w;
+  if (is_gated(spec.activation.kind)) w.gate = load.dense(Role::gate, spec.intermediate, hidden);
+  w.up = load.dense(Role::up, spec.intermediate, hidden);
+  w.down = load.dense(Role::down, hidden, spec.intermediate);
+  return w;
+}
+
+struct LoadedMoe {
+  std::unique_ptr<MoeLayer> layer;
+  std::int64_t expert_bytes = 0;  // of all experts
+};
+
+LoadedMoe load_moe(WeightSource& source, const DecoderOptions& options, std::int64_t layer, std::int64_t& other_bytes) {
+  const auto i = static_cast<std::size_t>(layer);
+  LayerLoader load(source, options, layer, other_bytes);
+  MoeLayerParts parts;
+  parts.backend = options.backend;
+  parts.runner = options.runners[i];
+  parts.problem = options.problems[i];
+  const LayerSpec& spec = parts.problem.layer;
+  parts.router = load.dense(Role::router, spec.routing.experts, spec.hidden, DType::f32);
+  parts.dispatcher = make_local_dispatcher(spec.routing.total_experts());
+  parts.experts = parts.runner->prepare(parts.problem, source.experts(layer, spec));
+  const std::int64_t expert_bytes = parts.experts->resident_bytes();
+  return {std::make_unique<MoeLayer>(std::move(parts)), expert_bytes};
+}
+
+const RopeTable* rope_table(std::vector<std::pair<RopeSpec, std::unique_ptr<RopeTable>>>& tables, const RopeSpec& spec,
+                            const DecoderOptions& options) {
+  for (const auto& [known, table] : tables) {
+    if (known == spec) return table.get();
+  }
+  const RopeFrequencies f = rope_frequencies(spec);
+  tables.emplace_back(spec, options.backend->make_rope(f.inv_freq, f.factor, options.max_positions));
+  return tables.back().second.get();
+}
+
+// Puts the layer into the group of layers that store KV as it does, and opens a group when it is the first.
+void place_kv(std::vector<KvSpec>& groups, const AttentionSpec& a, const DecoderOptions& options, AttentionWeights& w) {
+  KvSpec spec;
+  spec.kind = a.window > 0 ? KvSpec::Kind::sliding : KvSpec::Kind::gqa;
+  spec.kv_heads = a.kv_heads;
+  spec.head_dim = a.head_dim;
+  spec.dtype = options.compute;
+  spec.block_tokens = options.block_tokens;
+  const auto same = [&](const KvSpec& g) {
+    return g.kind == spec.kind && g.kv_heads == spec.kv_heads && g.head_dim == spec.head_dim;
+  };
+  auto group = std::find_if(groups.begin(), groups.end(), same);
+  if (group == groups.end()) group = groups.insert(groups.end(), spec);
+  w.kv_group = static_cast<std::size_t>(group - groups.begin());
+  w.kv_layer = group->layers++;
+}
+
+void check_options(const ModelConfig& config, const DecoderOptions& options) {
+  const std::size_t layers = config.layers.size();
+  if (options.backend == nullptr || options.runners.size() != layers || options.problems.size() != layers) {
+    fail(ErrorCode::usage, "decoder options do not fit the model",
+         fmt::format("a backend, {} runners and {} problems", layers, layers));
+  }
+  if (options.compute != DType::bf16 && options.compute != DType::f32) {
+    fail(ErrorCode::unsupported, fmt::format("compute type {}", dtype_name(options.compute)), "bf16 or f32");
+  }
+}
+
+// Reports bytes of the files as layers are done.
+class LoadProgress {
+ public:
+  LoadProgress(const ProgressSink& sink, const WeightSource& source, std::int64_t layers) : sink_(sink) {
+    for (std::int64_t i = kNoLayer; i < layers; ++i) total_ += source.bytes(i);
+    report();
+  }
+  void add(std::uint64_t bytes) {
+    done_ += bytes;
+    report();
+  }
+
+ private:
+  void report() const {
+    if (sink_) sink_({"load weights", "bytes", done_, total_});
+  }
+  const ProgressSink& sink_;
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+};
+
+BlockWeights load_block(Decoder::Parts& parts, WeightSource& source, std::int64_t layer) {
+  const ModelConfig& config = parts.config;
+  const BlockSpec& spec = config.layers[static_cast<std::size_t>(layer)];
+  LayerLoader load(source, parts.options, layer, parts.bytes.per_token);
+  BlockWeights block;
+  block.attention = load_attention(load, spec.attention, config.hidden);
+  block.attention.rope = rope_table(parts.ropes, spec.attention.rope, parts.options);
+  place_kv(parts.kv_specs, spec.attention, parts.options, block.attention);
+  block.ffn_norm = load.vector(Role::ffn_norm, config.hidden);
+  if (spec.moe() == nullptr) {
+    block.dense = load_dense_ffn(load, *spec.dense(), config.hidden);
+    return block;
+  }
+  LoadedMoe moe = load_moe(source, parts.options, layer, parts.bytes.per_token);
+  block.moe = std::move(moe.layer);
+  block.expert_bytes = moe.expert_bytes / spec.moe()->routing.total_experts();
+  parts.bytes.experts += moe.expert_bytes;
+  return block;
+}
+
+void load_ends(Decoder::Parts& parts, WeightSource& source) {
+  const ModelConfig& c = parts.config;
+  LayerLoader load(source, parts.options, kNoLayer, parts.bytes.per_token);
+  parts.embedding =
+      parts.options.backend->prepare_embedding(source.tensor(Role::embedding, kNoLayer, c.vocab, c.hidden));
+  parts.bytes.embedding = parts.embedding->resident_bytes;
+  parts.final_norm = load.vector(Role::final_norm, c.hidden);
+  parts.output = load.dense(c.tied_embeddings ? Role::embedding : Role::output, c.vocab, c.hidden);
+}
+
+}  // namespace
+
+std::unique_ptr<MoeLayer> load_moe_layer(const ModelConfig& config, WeightSource& source, const DecoderOptions& options,
+                                         std::int64_t layer) {
+  check_options(config, options);
+  if (layer < 0 || layer >= static_cast<std::int64_t>(config.layers.size()) ||
+      config.layers[static_cast<std::size_t>(layer)].moe() == nullptr) {
+    fail(ErrorCode::usage, fmt::format("layer {} has no experts", layer),
+         fmt::format("a MoE layer among 0..{}", config.layers.size() - 1));
+  }
+  std::int64_t bytes = 0;
+  return load_moe(source, options, layer, bytes).layer;
+}
+
+std::unique_ptr<Decoder> load_decoder(const ModelConfig& config, WeightSource& source, const DecoderOptions& options,
+                                      const ProgressSink& progress) {
+  check_options(config, options);
+  auto parts = std::make_unique<Decoder::Parts>();
+  parts->config = config;
+  parts->options = options;
+  const auto layers = static_cast<std::int64_t>(config.layers.size());
+  LoadProgress loaded(progress, source, layers);
+  load_ends(*parts, source);
+  source.release(kNoLayer);
+  loaded.add(source.bytes(kNoLayer));
+  for (std::int64_t i = 0; i < layers; ++i) {
+    parts->blocks.push_back(load_block(*parts, source, i));
+    source.release(i);
+    loaded.add(source.bytes(i));
+  }
+  return std::make_unique<Decoder>(std::move(parts));
+}
+
+}  // namespace sluice::model

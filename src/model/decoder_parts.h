@@ -1,0 +1,48 @@
+// What a decoder holds: the prepared weights of every layer. Shared by decoder.cc (forward) and decoder_load.cc only.
+//
+// Filled once by load_decoder, constant afterwards. Owns all device memory of the weights.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/decoder.h"
+
+namespace sluice::model {
+
+struct AttentionWeights {
+  Buffer norm;                              // [H] f32
+  std::unique_ptr<DenseWeight> q, k, v, o;  // [heads * head_dim, H], ..., [H, heads * head_dim]
+  Buffer q_bias, k_bias, v_bias, o_bias;    // f32, or empty
+  Buffer q_norm, k_norm;                    // [head_dim] f32, or empty
+  Buffer sinks;                             // [heads] f32, or empty
+  const RopeTable* rope = nullptr;          // owned by Decoder::Parts
+  std::size_t kv_group = 0;
+  std::int32_t kv_layer = 0;  // within the group
+};
+
+struct DenseFfnWeights {
+  std::unique_ptr<DenseWeight> gate, up, down;  // [I, H], [I, H], [H, I]
+};
+
+struct BlockWeights {
+  AttentionWeights attention;
+  Buffer ffn_norm;                // [H] f32
+  std::unique_ptr<MoeLayer> moe;  // or dense
+  DenseFfnWeights dense;
+  std::int64_t expert_bytes = 0;  // of one expert of `moe`
+};
+
+struct Decoder::Parts {
+  ModelConfig config;
+  DecoderOptions options;
+  std::unique_ptr<DenseWeight> embedding;  // [V, H]
+  Buffer final_norm;                       // [H] f32
+  std::unique_ptr<DenseWeight> output;     // [V, H]
+  std::vector<BlockWeights> blocks;
+  std::vector<std::pair<RopeSpec, std::unique_ptr<RopeTable>>> ropes;
+  std::vector<KvSpec> kv_specs;
+  WeightBytes bytes;
+};
+
+}  // namespace sluice::model
