@@ -1,0 +1,17 @@
+#include "checkpoint/scheme.h"
+
+#include "core/error.h"
+
+namespace sluice::ckpt {
+
+const Scheme& find_scheme(const std::vector<Scheme>& schemes, const Checkpoint& checkpoint) {
+  std::string reasons;
+  for (const Scheme& scheme : schemes) {
+    const std::string reason = scheme.refusal(checkpoint);
+    if (reason.empty()) return scheme;
+    reasons += (reasons.empty() ? "" : "; ") + std::string(scheme.name) + ": " + reason;
+  }
+  fail(ErrorCode::unsupported, checkpoint.folder() + ": no scheme reads these weights", "one of: " + reasons);
+}
+
+}  // namespace sluice::ckpt

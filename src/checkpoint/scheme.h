@@ -1,0 +1,62 @@
+// A scheme reads one dialect of checkpoints (plain, and quantised ones beside it) and yields canonical weights.
+//
+// Vendor names, packing, reciprocal conventions and interleavings end here: above a WeightSource there are roles, sizes
+// and views (moe/weights.h). app/wiring.cc holds the one list of schemes; the contents of the shards, not what
+// config.json says of them, decide which one reads a checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/name_map.h"
+#include "moe/recipe.h"
+#include "moe/spec.h"
+#include "moe/weights.h"
+
+namespace sluice::ckpt {
+
+// Layer argument for tensors outside all layers.
+inline constexpr std::int64_t kOutsideLayers = -1;
+
+// Called at load time, by one thread, layer by layer in ascending order (which is what reading ahead counts on). Views
+// point into the mapped files, without a copy, and stay valid while the source lives; those of ExpertWeights as long as
+// its keep_alive. Throws Error(bad_input) naming file, tensor, found and expected.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+
+  // Whether the checkpoint has the tensor of a role: for what is optional, like an output projection that may be tied.
+  virtual bool has(std::string_view role, std::int64_t layer) const = 0;
+  // The tensor of a role, checked to be [rows, cols]; a vector of `cols` elements when rows is 1.
+  virtual QuantTensor tensor(std::string_view role, std::int64_t layer, std::int64_t rows, std::int64_t cols) = 0;
+  // The routed experts of a layer, checked against `spec`.
+  virtual ExpertWeights experts(std::int64_t layer, const LayerSpec& spec) = 0;
+  // The recipe that the stored format of the layer's experts asks for. Reads no weights.
+  virtual Recipe expert_recipe(std::int64_t layer) const = 0;
+
+  // Gives back the memory of the pages behind a layer's tensors. Views stay valid; touching one reads the file again.
+  virtual void release(std::int64_t layer) = 0;
+  // Bytes of a layer's tensors in the files.
+  virtual std::uint64_t bytes(std::int64_t layer) const = 0;
+  // Tensors that nobody asked for and that the name map does not list as ignored: after loading, a sign of a wrong map.
+  virtual std::vector<std::string> unused() const = 0;
+  // Oddities of what was read so far, one sentence each, for the start-up log.
+  virtual std::vector<std::string> notes() const = 0;
+};
+
+struct Scheme {
+  std::string_view name;
+  // Why it cannot read this checkpoint; empty when it can. Looks at headers only.
+  std::string (*refusal)(const Checkpoint&);
+  // The Checkpoint must outlive the source.
+  std::unique_ptr<WeightSource> (*open)(const Checkpoint&, NameMap);
+};
+
+// The first scheme that can read the checkpoint. Throws Error(unsupported) with the reason of each when none can.
+const Scheme& find_scheme(const std::vector<Scheme>& schemes, const Checkpoint& checkpoint);
+
+}  // namespace sluice::ckpt
