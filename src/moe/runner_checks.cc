@@ -1,0 +1,96 @@
+#include "moe/runner_checks.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+
+namespace sluice {
+namespace {
+
+std::string shape_text(std::int64_t rows, std::int64_t cols) {
+  return "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
+}
+
+[[noreturn]] void bad_weights(std::string_view list, std::int64_t e, const std::string& is,
+                              const std::string& expected) {
+  fail(ErrorCode::bad_input, std::string(list) + " of expert " + std::to_string(e) + " " + is, expected);
+}
+
+void check_matrices(std::string_view name, const std::vector<QuantTensor>& list, std::int64_t count, std::int64_t rows,
+                    std::int64_t cols) {
+  if (static_cast<std::int64_t>(list.size()) != count) {
+    fail(ErrorCode::bad_input, "there are " + std::to_string(list.size()) + " " + std::string(name) + " matrices",
+         std::to_string(count));
+  }
+  for (std::int64_t e = 0; e < count; ++e) {
+    const MatrixView& codes = list[e].codes;
+    if (codes.data == nullptr) bad_weights(name, e, "is missing", shape_text(rows, cols));
+    if (codes.rows != rows || codes.cols != cols) {
+      bad_weights(name, e, "has shape " + shape_text(codes.rows, codes.cols), shape_text(rows, cols));
+    }
+  }
+}
+
+void check_biases(std::string_view name, const std::vector<BiasView>& list, std::int64_t count, std::int64_t rows) {
+  if (static_cast<std::int64_t>(list.size()) != count) {
+    fail(ErrorCode::bad_input, "there are " + std::to_string(list.size()) + " " + std::string(name) + " vectors",
+         std::to_string(count));
+  }
+  for (std::int64_t e = 0; e < count; ++e) {
+    if (list[e].data == nullptr) bad_weights(name, e, "is missing", std::to_string(rows) + " values");
+    if (list[e].count != rows) {
+      bad_weights(name, e, "has " + std::to_string(list[e].count) + " values", std::to_string(rows));
+    }
+  }
+}
+
+void require(bool ok, const std::string& what, const std::string& expected) {
+  if (!ok) fail(ErrorCode::usage, "runner: " + what, expected);
+}
+
+void check_output(const LayerSpec& layer, Recipe recipe, const RunArgs& args) {
+  require((args.sum.data != nullptr) != (args.routes.data != nullptr), "sum and routes are both set or both missing",
+          "exactly one of them");
+  const bool sums = args.sum.data != nullptr;
+  const TensorView& out = sums ? args.sum : args.routes;
+  const std::int64_t rows = sums ? args.hidden.rows : args.hidden.rows * args.top_k;
+  require(out.rows == rows && out.cols == layer.width(), "output has shape " + shape_text(out.rows, out.cols),
+          shape_text(rows, layer.width()));
+  const bool bf16_fits = sums || recipe_info(recipe).slot_dtype == DType::bf16;
+  require(out.dtype == DType::f32 || (bf16_fits && out.dtype == DType::bf16),
+          "output is " + std::string(dtype_name(out.dtype)), bf16_fits ? "bf16 or f32" : "f32");
+}
+
+}  // namespace
+
+void check_weights(const LayerSpec& layer, const ExpertWeights& weights) {
+  const std::int64_t count = weights.count();
+  const std::int64_t gates = is_gated(layer.activation.kind) ? count : 0;
+  if (count == 0) fail(ErrorCode::bad_input, "a MoE layer has no experts", "at least one");
+  check_matrices("gate", weights.gate, gates, layer.intermediate, layer.width());
+  check_matrices("up", weights.up, count, layer.intermediate, layer.width());
+  check_matrices("down", weights.down, count, layer.width(), layer.intermediate);
+  check_biases("gate bias", weights.gate_bias, layer.has_bias ? gates : 0, layer.intermediate);
+  check_biases("up bias", weights.up_bias, layer.has_bias ? count : 0, layer.intermediate);
+  check_biases("down bias", weights.down_bias, layer.has_bias ? count : 0, layer.width());
+}
+
+void check_run_args(const LayerSpec& layer, Recipe recipe, std::int64_t local_experts, const RunArgs& args) {
+  const DType compute = recipe == Recipe::f32 ? DType::f32 : DType::bf16;
+  require(args.workspace != nullptr, "there is no workspace", "one with workspace_bytes() bytes");
+  require(
+      args.hidden.dtype == compute && args.hidden.cols == layer.width(),
+      "hidden rows are " + std::string(dtype_name(args.hidden.dtype)) + " of width " + std::to_string(args.hidden.cols),
+      std::string(dtype_name(compute)) + " of width " + std::to_string(layer.width()));
+  require(args.top_k >= 1, "top_k is " + std::to_string(args.top_k), "at least 1");
+  require(!layer.weight_on_input || args.top_k == 1, "weight_on_input with top_k " + std::to_string(args.top_k), "1");
+  require(args.hidden.rows == 0 || (args.ids != nullptr && args.weights != nullptr), "ids or weights are missing",
+          "[T, k] both");
+  require(args.slots.count == local_experts, "the slot range has " + std::to_string(args.slots.count) + " slots",
+          std::to_string(local_experts));
+  if (args.hidden.rows != 0) check_output(layer, recipe, args);
+}
+
+}  // namespace sluice
