@@ -37,7 +37,7 @@ struct OpenedModel {
   LoadOptions options;
   std::unique_ptr<ckpt::Checkpoint> checkpoint;
   model::ModelConfig config;
-  std::unique_ptr<model::WeightSource> weights;
+  std::unique_ptr<ckpt::WeightSource> weights;
   Recipe recipe = Recipe::bf16;
   DType compute = DType::bf16;
   std::unique_ptr<ThreadPool> pool;

@@ -40,7 +40,7 @@ struct ExpertNames {
 };
 
 struct NameMap {
-  // Role > pattern, for everything but routed experts. The roles are those of model/weight_source.h, by role_name.
+  // Role > pattern, for everything but routed experts. The roles are those of model/roles.h, by role_name.
   std::vector<std::pair<std::string, std::string>> tensors;
   // Arrangements of the experts, in order of preference: each layer uses the first that it has tensors of.
   std::vector<ExpertNames> experts;

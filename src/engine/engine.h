@@ -20,7 +20,6 @@ struct EngineOptions {
   std::int64_t max_sequences = 16;      // requests in work at the same time; others wait
   std::int64_t context_length = 0;      // longest prompt plus answer; 0 = the decoder's max_positions
   std::int64_t kv_tokens = 0;           // capacity of the KV cache; 0 = context_length
-  std::int64_t block_tokens = 16;       // from the decoder's KV specs when it is built
   std::int64_t max_logit_rows = 64;     // rows of logits of one step, at least max_sequences
 };
 

@@ -9,10 +9,10 @@
 #include <memory>
 #include <vector>
 
+#include "checkpoint/scheme.h"
 #include "core/log.h"
 #include "dispatch/moe_layer.h"
 #include "model/config.h"
-#include "model/weight_source.h"
 #include "moe/backend.h"
 #include "moe/selection.h"
 
@@ -87,11 +87,11 @@ class Decoder {
 
 // Reads every layer once, in order, and gives its pages back as soon as it is prepared. Progress counts bytes of the
 // files.
-std::unique_ptr<Decoder> load_decoder(const ModelConfig& config, WeightSource& source, const DecoderOptions& options,
-                                      const ProgressSink& progress);
+std::unique_ptr<Decoder> load_decoder(const ModelConfig& config, ckpt::WeightSource& source,
+                                      const DecoderOptions& options, const ProgressSink& progress);
 
 // One MoE block alone, as the decoder would build it.
-std::unique_ptr<MoeLayer> load_moe_layer(const ModelConfig& config, WeightSource& source, const DecoderOptions& options,
-                                         std::int64_t layer);
+std::unique_ptr<MoeLayer> load_moe_layer(const ModelConfig& config, ckpt::WeightSource& source,
+                                         const DecoderOptions& options, std::int64_t layer);
 
 }  // namespace sluice::model

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "checkpoint/loader.h"
 #include "core/error.h"
 #include "model/decoder_parts.h"
+#include "model/roles.h"
 #include "model/rope.h"
 
 namespace sluice::model {
@@ -12,25 +14,25 @@ namespace {
 // Prepares the tensors of one layer and counts what they take.
 class LayerLoader {
  public:
-  LayerLoader(WeightSource& source, const DecoderOptions& options, std::int64_t layer, std::int64_t& bytes)
+  LayerLoader(ckpt::WeightSource& source, const DecoderOptions& options, std::int64_t layer, std::int64_t& bytes)
       : source_(source), options_(options), layer_(layer), bytes_(bytes) {}
 
   std::unique_ptr<DenseWeight> dense(Role role, std::int64_t rows, std::int64_t cols) {
     return dense(role, rows, cols, options_.compute);
   }
   std::unique_ptr<DenseWeight> dense(Role role, std::int64_t rows, std::int64_t cols, DType compute) {
-    auto weight = options_.backend->prepare_dense(source_.tensor(role, layer_, rows, cols), compute);
+    auto weight = options_.backend->prepare_dense(source_.tensor(role_name(role), layer_, rows, cols), compute);
     bytes_ += weight->resident_bytes;
     return weight;
   }
   Buffer vector(Role role, std::int64_t cols) {
-    Buffer buffer = options_.backend->prepare_vector(source_.tensor(role, layer_, 1, cols));
+    Buffer buffer = options_.backend->prepare_vector(source_.tensor(role_name(role), layer_, 1, cols));
     bytes_ += static_cast<std::int64_t>(buffer.bytes());
     return buffer;
   }
 
  private:
-  WeightSource& source_;
+  ckpt::WeightSource& source_;
   const DecoderOptions& options_;
   std::int64_t layer_;
   std::int64_t& bytes_;
@@ -70,7 +72,8 @@ struct LoadedMoe {
   std::int64_t expert_bytes = 0;  // of all experts
 };
 
-LoadedMoe load_moe(WeightSource& source, const DecoderOptions& options, std::int64_t layer, std::int64_t& other_bytes) {
+LoadedMoe load_moe(ckpt::WeightSource& source, const DecoderOptions& options, std::int64_t layer,
+                   std::int64_t& other_bytes) {
   const auto i = static_cast<std::size_t>(layer);
   LayerLoader load(source, options, layer, other_bytes);
   MoeLayerParts parts;
@@ -123,28 +126,13 @@ void check_options(const ModelConfig& config, const DecoderOptions& options) {
   }
 }
 
-// Reports bytes of the files as layers are done.
-class LoadProgress {
- public:
-  LoadProgress(const ProgressSink& sink, const WeightSource& source, std::int64_t layers) : sink_(sink) {
-    for (std::int64_t i = kNoLayer; i < layers; ++i) total_ += source.bytes(i);
-    report();
-  }
-  void add(std::uint64_t bytes) {
-    done_ += bytes;
-    report();
-  }
+std::uint64_t file_bytes(const ckpt::WeightSource& source, std::int64_t layers) {
+  std::uint64_t bytes = 0;
+  for (std::int64_t i = ckpt::kOutsideLayers; i < layers; ++i) bytes += source.bytes(i);
+  return bytes;
+}
 
- private:
-  void report() const {
-    if (sink_) sink_({"load weights", "bytes", done_, total_});
-  }
-  const ProgressSink& sink_;
-  std::uint64_t done_ = 0;
-  std::uint64_t total_ = 0;
-};
-
-BlockWeights load_block(Decoder::Parts& parts, WeightSource& source, std::int64_t layer) {
+BlockWeights load_block(Decoder::Parts& parts, ckpt::WeightSource& source, std::int64_t layer) {
   const ModelConfig& config = parts.config;
   const BlockSpec& spec = config.layers[static_cast<std::size_t>(layer)];
   LayerLoader load(source, parts.options, layer, parts.bytes.per_token);
@@ -164,11 +152,11 @@ BlockWeights load_block(Decoder::Parts& parts, WeightSource& source, std::int64_
   return block;
 }
 
-void load_ends(Decoder::Parts& parts, WeightSource& source) {
+void load_ends(Decoder::Parts& parts, ckpt::WeightSource& source) {
   const ModelConfig& c = parts.config;
-  LayerLoader load(source, parts.options, kNoLayer, parts.bytes.per_token);
-  parts.embedding =
-      parts.options.backend->prepare_embedding(source.tensor(Role::embedding, kNoLayer, c.vocab, c.hidden));
+  LayerLoader load(source, parts.options, ckpt::kOutsideLayers, parts.bytes.per_token);
+  parts.embedding = parts.options.backend->prepare_embedding(
+      source.tensor(role_name(Role::embedding), ckpt::kOutsideLayers, c.vocab, c.hidden));
   parts.bytes.embedding = parts.embedding->resident_bytes;
   parts.final_norm = load.vector(Role::final_norm, c.hidden);
   parts.output = load.dense(c.tied_embeddings ? Role::embedding : Role::output, c.vocab, c.hidden);
@@ -176,8 +164,8 @@ void load_ends(Decoder::Parts& parts, WeightSource& source) {
 
 }  // namespace
 
-std::unique_ptr<MoeLayer> load_moe_layer(const ModelConfig& config, WeightSource& source, const DecoderOptions& options,
-                                         std::int64_t layer) {
+std::unique_ptr<MoeLayer> load_moe_layer(const ModelConfig& config, ckpt::WeightSource& source,
+                                         const DecoderOptions& options, std::int64_t layer) {
   check_options(config, options);
   if (layer < 0 || layer >= static_cast<std::int64_t>(config.layers.size()) ||
       config.layers[static_cast<std::size_t>(layer)].moe() == nullptr) {
@@ -188,21 +176,21 @@ std::unique_ptr<MoeLayer> load_moe_layer(const ModelConfig& config, WeightSource
   return load_moe(source, options, layer, bytes).layer;
 }
 
-std::unique_ptr<Decoder> load_decoder(const ModelConfig& config, WeightSource& source, const DecoderOptions& options,
-                                      const ProgressSink& progress) {
+std::unique_ptr<Decoder> load_decoder(const ModelConfig& config, ckpt::WeightSource& source,
+                                      const DecoderOptions& options, const ProgressSink& progress) {
   check_options(config, options);
   auto parts = std::make_unique<Decoder::Parts>();
   parts->config = config;
   parts->options = options;
   const auto layers = static_cast<std::int64_t>(config.layers.size());
-  LoadProgress loaded(progress, source, layers);
+  ckpt::LoadMeter meter(progress, file_bytes(source, layers));
   load_ends(*parts, source);
-  source.release(kNoLayer);
-  loaded.add(source.bytes(kNoLayer));
+  source.release(ckpt::kOutsideLayers);
+  meter.add(source.bytes(ckpt::kOutsideLayers));
   for (std::int64_t i = 0; i < layers; ++i) {
     parts->blocks.push_back(load_block(*parts, source, i));
     source.release(i);
-    loaded.add(source.bytes(i));
+    meter.add(source.bytes(i));
   }
   return std::make_unique<Decoder>(std::move(parts));
 }

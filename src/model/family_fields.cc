@@ -5,7 +5,7 @@
 
 #include "checkpoint/rope_config.h"
 #include "core/error.h"
-#include "model/weight_source.h"
+#include "model/roles.h"
 
 namespace sluice::model {
 namespace {

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "model/family.h"
 #include "model/family_fields.h"
-#include "model/weight_source.h"
+#include "model/roles.h"
 
 namespace sluice::model {
 namespace {

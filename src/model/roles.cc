@@ -1,4 +1,6 @@
-#include "model/weight_source.h"
+#include "model/roles.h"
+
+#include <iterator>
 
 namespace sluice::model {
 

@@ -1,0 +1,37 @@
+// The tensors of a model by role: what family files name in their name maps and what the decoder asks a
+// ckpt::WeightSource for. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace sluice::model {
+
+enum class Role : std::uint8_t {
+  embedding,       // [V, H]
+  final_norm,      // [1, H]
+  output,          // [V, H]; absent when embeddings are tied
+  attention_norm,  // [1, H]
+  q,
+  k,
+  v,  // [heads * head_dim, H]
+  o,  // [H, heads * head_dim]
+  q_bias,
+  k_bias,
+  v_bias,
+  o_bias,
+  q_norm,
+  k_norm,           // [1, head_dim]
+  sinks,            // [1, heads]
+  ffn_norm,         // [1, H]
+  router,           // [E, H]
+  router_bias,      // [1, E], added to the logits
+  correction_bias,  // [1, E], selection only
+  gate,
+  up,    // dense FFN, [I, H]
+  down,  // dense FFN, [H, I]
+};
+
+std::string_view role_name(Role role);
+
+}  // namespace sluice::model
