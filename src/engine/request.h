@@ -28,7 +28,11 @@ struct Request {
   bool last_logits = false;      // logits after the last prompt token
 };
 
-enum class FinishReason : std::uint8_t { none, stop, length, cancelled, error };
+// Throws Error(usage), naming the numbers, for an empty prompt, ids outside the vocabulary, a prompt that leaves no
+// room in the context, or sampling values out of range.
+void validate(const Request& request, std::int64_t vocab, std::int64_t context);
+
+enum class FinishReason : std::uint8_t { none, stop, length, error };
 
 std::string_view finish_name(FinishReason reason);  // "stop", "length", ...
 

@@ -7,8 +7,8 @@ namespace sluice::engine {
 
 struct Stats {
   // A step counts as prefill when it holds any prompt chunk, else as decode.
-  std::int64_t prefill_tokens = 0;  // prompt tokens read, recomputed ones included
-  std::int64_t decode_tokens = 0;   // tokens read one a sequence
+  std::int64_t prefill_tokens = 0;  // computed in prefill steps, recomputed ones included
+  std::int64_t decode_tokens = 0;   // computed in decode steps, one a sequence
   std::int64_t generated_tokens = 0;
   std::int64_t prefill_steps = 0;
   std::int64_t decode_steps = 0;

@@ -21,6 +21,14 @@ void validate_attention(const AttentionSpec& a, std::int64_t layer) {
   rope_frequencies(a.rope);  // refuses what it can't compute
 }
 
+void validate_experts(const LayerSpec& spec, std::int64_t layer) {
+  try {
+    sluice::validate(spec);
+  } catch (const Error& e) {  // what is wrong with a spec was wrong in the file
+    fail(ErrorCode::bad_input, fmt::format("config.json: layer {}: {}", layer, e.what()));
+  }
+}
+
 }  // namespace
 
 std::int64_t ModelConfig::moe_layers() const {
@@ -34,7 +42,7 @@ void validate(const ModelConfig& config) {
   for (std::size_t i = 0; i < config.layers.size(); ++i) {
     const BlockSpec& block = config.layers[i];
     validate_attention(block.attention, static_cast<std::int64_t>(i));
-    if (block.moe() != nullptr) sluice::validate(block.moe()->routing);
+    if (block.moe() != nullptr) validate_experts(*block.moe(), static_cast<std::int64_t>(i));
   }
 }
 

@@ -1,0 +1,111 @@
+#include "engine/executor.h"
+
+#include <algorithm>
+
+namespace sluice::engine {
+namespace {
+
+std::int32_t largest_k(const model::ModelConfig& config) {
+  std::int32_t k = 0;
+  for (const model::BlockSpec& block : config.layers) {
+    if (block.moe() != nullptr) k = std::max(k, block.moe()->routing.slots());
+  }
+  return k;
+}
+
+std::size_t bytes_of(std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(float); }
+
+std::int64_t distinct(const std::int32_t* ids, std::int64_t count, std::int32_t experts) {
+  std::vector<bool> seen(static_cast<std::size_t>(experts), false);
+  std::int64_t found = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (ids[i] < 0 || ids[i] >= experts || seen[static_cast<std::size_t>(ids[i])]) continue;
+    seen[static_cast<std::size_t>(ids[i])] = true;
+    ++found;
+  }
+  return found;
+}
+
+}  // namespace
+
+Executor::Executor(const model::Decoder& decoder, const BatchLimits& limits, std::int64_t context,
+                   std::int64_t kv_blocks)
+    : decoder_(decoder),
+      backend_(decoder.backend()),
+      batch_(backend_, limits),
+      kv_(decoder.make_kv(kv_blocks)),
+      workspace_memory_(backend_.alloc(decoder.workspace_bytes(limits.tokens, context))),
+      workspace_(workspace_memory_.data(), workspace_memory_.bytes()),
+      logits_(backend_.alloc(bytes_of(limits.logit_rows * decoder.config().vocab))),
+      tokens_(backend_.alloc(bytes_of(limits.logit_rows))),
+      logprobs_(backend_.alloc(bytes_of(limits.logit_rows))),
+      max_tokens_(limits.tokens),
+      max_slots_(largest_k(decoder.config())) {
+  routes_.resize(static_cast<std::size_t>(decoder.config().moe_layers() * max_tokens_ * max_slots_));
+}
+
+Executor::~Executor() = default;
+
+StepResult Executor::execute(const StepPlan& plan, const std::vector<SampleParams>& params,
+                             const std::vector<std::int32_t>& copy_rows) {
+  const Stream stream;
+  const std::int64_t vocab = decoder_.config().vocab;
+  const TensorView logits = dense_view(logits_.data(), DType::f32, std::ssize(plan.logit_rows), vocab);
+  forward(plan, logits, stream);
+  StepResult result;
+  sample(logits, params, result, stream);
+  result.logits.resize(copy_rows.size() * static_cast<std::size_t>(vocab));
+  for (std::size_t i = 0; i < copy_rows.size(); ++i) {
+    float* to = result.logits.data() + i * static_cast<std::size_t>(vocab);
+    backend_.copy_to_host(to, logits.row<float>(copy_rows[i]), bytes_of(vocab), stream);
+  }
+  backend_.synchronize(stream);
+  result.weight_bytes = weight_bytes(plan.tokens());
+  return result;
+}
+
+void Executor::forward(const StepPlan& plan, const TensorView& logits, Stream stream) {
+  const DeviceBatch batch = batch_.upload(plan, stream);
+  model::RouteLog routes{routes_.data(), max_tokens_ * max_slots_};
+  model::ForwardArgs args;
+  args.batch = batch.view;
+  args.kv = &kv_;
+  args.logit_rows = batch.logit_rows;
+  args.logits = logits;
+  args.routes = &routes;
+  decoder_.forward(args, workspace_, stream);
+}
+
+void Executor::sample(const TensorView& logits, const std::vector<SampleParams>& params, StepResult& result,
+                      Stream stream) {
+  const std::int64_t rows = std::ssize(params);
+  result.tokens.resize(params.size());
+  result.logprobs.resize(params.size());
+  if (rows == 0) return;
+  SampleArgs args;
+  args.logits = dense_view(logits.data, DType::f32, rows, logits.cols);
+  args.params = params.data();
+  args.tokens = tokens_.as<std::int32_t>();
+  args.logprobs = logprobs_.as<float>();
+  Workspace::Scope scope(workspace_);
+  backend_.sample(args, workspace_, stream);
+  backend_.copy_to_host(result.tokens.data(), tokens_.data(), bytes_of(rows), stream);
+  backend_.copy_to_host(result.logprobs.data(), logprobs_.data(), bytes_of(rows), stream);
+}
+
+// From the ids that routing chose in the last step.
+std::int64_t Executor::weight_bytes(std::int64_t tokens) const {
+  std::int64_t bytes = decoder_.weight_bytes().per_token;
+  const auto& layers = decoder_.config().layers;
+  const std::int32_t* ids = routes_.data();
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerSpec* moe = layers[i].moe();
+    if (moe == nullptr) continue;
+    bytes += distinct(ids, tokens * moe->routing.slots(), moe->routing.total_experts()) *
+             decoder_.expert_bytes(static_cast<std::int64_t>(i));
+    ids += max_tokens_ * max_slots_;
+  }
+  return bytes;
+}
+
+}  // namespace sluice::engine
