@@ -1,0 +1,116 @@
+// sluice chat: a conversation in the terminal, rendered by the model's own chat template.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <ctime>
+#include <iostream>
+
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "core/error.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr std::int64_t kDefaultNewTokens = 512;
+
+// Ctrl-C ends the answer, not the chat. Set by the signal handler, which can reach nothing else.
+volatile std::sig_atomic_t interrupted = 0;
+
+void on_interrupt(int) { interrupted = 1; }
+
+void catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;
+  sigaction(SIGINT, &action, nullptr);  // without SA_RESTART, so that waiting for a line ends too
+}
+
+Json message(std::string_view role, const std::string& content) {
+  return Json(Json::Object{{"role", Json(role)}, {"content", Json(content)}});
+}
+
+bool show_piece(const std::string& piece) {
+  std::fwrite(piece.data(), 1, piece.size(), stdout);
+  return std::fflush(stdout) == 0 && interrupted == 0;
+}
+
+class Chat {
+ public:
+  Chat(const Options& options, const app::LoadedModel& model)
+      : options_(options), model_(model), engine_(model.make_engine()) {
+    clear();
+  }
+
+  void clear() {
+    messages_.clear();
+    if (!options_.system.empty()) messages_.push_back(message("system", options_.system));
+  }
+
+  void answer(const std::string& line) {
+    messages_.push_back(message("user", line));
+    text::RenderOptions render;
+    render.add_generation_prompt = true;
+    render.bos_token = model_.tokenizer->bos_token();
+    render.eos_token = model_.tokenizer->eos_token();
+    render.now = std::time(nullptr);
+    const std::string prompt = model_.chat_template->render(Json(messages_), render);
+    engine::Request request;
+    request.prompt = model_.tokenizer->encode(prompt, /*add_special_tokens=*/false);
+    request.max_new_tokens = options_.max_new_tokens >= 0 ? options_.max_new_tokens : kDefaultNewTokens;
+    request.stop_ids = stop_ids_of(options_, model_.generation);
+    request.sampling = sampling_of(options_, model_.generation);
+    interrupted = 0;
+    const Answer answer = generate(*engine_, *model_.tokenizer, std::move(request),
+                                   stop_strings_of(options_, model_.generation), show_piece);
+    messages_.push_back(message("assistant", answer.text));
+    show_piece("\n");
+  }
+
+  const engine::Stats& stats() const { return engine_->stats(); }
+
+ private:
+  const Options& options_;
+  const app::LoadedModel& model_;
+  std::unique_ptr<engine::Engine> engine_;
+  Json::Array messages_;
+};
+
+// One turn; a message that is too long for the context is told and dropped, the chat goes on.
+void turn(Chat& chat, const std::string& line) {
+  try {
+    chat.answer(line);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::usage) throw;
+    fmt::print(stderr, "{}\n/clear starts anew\n", e.what());
+  }
+}
+
+}  // namespace
+
+int chat_command(const Options& options) {
+  Terminal terminal(options.quiet);
+  const app::LoadedModel model = load_session(options, terminal);
+  if (model.chat_template == nullptr) {
+    fail(ErrorCode::unsupported, options.model + " has no chat template",
+         "chat_template.jinja or tokenizer_config.json with one", "use `sluice run` with a plain prompt");
+  }
+  Chat chat(options, model);
+  catch_interrupts();
+  const bool prompted = isatty(STDIN_FILENO) != 0;
+  if (prompted) terminal.note("Type a message. /clear starts anew, /exit or Ctrl-D ends, Ctrl-C stops an answer.");
+  std::string line;
+  while (true) {
+    if (prompted) fmt::print(stderr, "> ");
+    if (!std::getline(std::cin, line) || line == "/exit") break;
+    if (line == "/clear") {
+      chat.clear();
+    } else if (!line.empty()) {
+      turn(chat, line);
+    }
+  }
+  terminal.note("\n" + end_line(model, chat.stats()));
+  return 0;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,16 @@
+// The commands. Each returns the exit code (architecture section 6) or throws Error.
+#pragma once
+
+#include "cli/options.h"
+
+namespace sluice::cli {
+
+int run_command(const Options& options);
+int chat_command(const Options& options);
+int verify_command(const Options& options);
+int layer_command(const Options& options);
+int eval_gsm8k_command(const Options& options);
+int bench_moe_command(const Options& options);
+int doctor_command(const Options& options);
+
+}  // namespace sluice::cli

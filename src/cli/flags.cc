@@ -1,0 +1,156 @@
+#include "cli/flags.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+#include "core/error.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr std::string_view kModelCommands = "run chat verify layer eval.gsm8k";
+constexpr std::string_view kEngineCommands = "run chat verify eval.gsm8k";
+
+void add_model_flags(Options& o, std::vector<Flag>& t) {
+  t.push_back({"model,--model,--model-path", "MODEL", kModelCommands,
+               "Folder of a Hugging Face checkpoint: config.json, tokenizer.json, *.safetensors", &o.model, true});
+  t.push_back({"--dtype", "TYPE", kModelCommands,
+               "auto, bfloat16 or float32; float32 computes everything in float32 on the reference runner", &o.dtype});
+  t.push_back({"--moe-runner-backend", "NAME", kModelCommands, "Who computes the experts: auto, cpu or reference",
+               &o.moe_runner_backend});
+  t.push_back({"--isa", "NAME", "run chat verify layer eval.gsm8k bench.moe",
+               "Highest instruction set to use: auto, scalar, avx2, avx512 or avx512_bf16", &o.isa});
+  t.push_back({"-t,--threads", "N", "run chat verify layer eval.gsm8k bench.moe",
+               "Threads; 0 = one for each processor of this process", Count{&o.threads}});
+  t.push_back({"-c,--context-length", "N", kEngineCommands, "Longest prompt plus answer, in tokens; 0 = the model's",
+               Count{&o.context_length}});
+  t.push_back({"--max-running-requests", "N", kEngineCommands, "Requests in work at the same time",
+               Count{&o.max_running_requests}});
+  t.push_back({"--max-total-tokens", "N", kEngineCommands,
+               "Capacity of the KV cache in tokens; 0 = what the command needs", Count{&o.max_total_tokens}});
+  t.push_back(
+      {"--chunked-prefill-size", "N", kEngineCommands, "Most tokens of one step", Count{&o.chunked_prefill_size}});
+  t.push_back({"--batch-invariant,!--no-batch-invariant", "", kModelCommands,
+               "Bits of a row do not depend on what else is in the batch (default on the CPU)", &o.batch_invariant});
+}
+
+void add_generation_flags(Options& o, std::vector<Flag>& t) {
+  t.push_back({"-p,--prompt", "TEXT", "run", "Prompt; may be given several times", &o.prompts});
+  t.push_back({"-f,--file", "FILE", "run", "Read a prompt from a file; - is standard input", &o.prompt_file});
+  t.push_back({"-n,--max-new-tokens", "N", "run chat eval.gsm8k",
+               "Most tokens of an answer (run 256, chat and eval 512)", Count{&o.max_new_tokens}});
+  t.push_back({"--temperature", "X", "run chat",
+               "0 = always the likeliest token; default: generation_config.json, else 0", &o.temperature});
+  t.push_back({"--top-k", "N", "run chat", "Sample among the N likeliest tokens; 0 = all", Count{&o.top_k}});
+  t.push_back({"--top-p", "X", "run chat", "Sample among the likeliest tokens that hold this probability", &o.top_p});
+  t.push_back({"--min-p", "X", "run chat", "Drop tokens less likely than X times the likeliest", &o.min_p});
+  t.push_back({"--seed,--random-seed", "N", "run chat", "Seed of the sampling; the same seed gives the same answer",
+               Count{&o.seed}});
+  t.push_back({"--stop", "TEXT", "run chat", "End the answer before this text; may be given several times", &o.stop});
+  t.push_back({"--ignore-eos", "", "run", "Go on after end tokens and stop strings", &o.ignore_eos});
+  t.push_back({"-s,--system", "TEXT", "chat", "System message", &o.system});
+}
+
+void add_proof_flags(Options& o, std::vector<Flag>& t) {
+  t.push_back({"--reference", "FILE", "verify",
+               "Reference outputs; default: reference.safetensors in the model's folder", &o.reference});
+  t.push_back({"--layer", "L", "layer", "Which block, counted from 0", Count{&o.layer}});
+  t.push_back({"--hidden", "FILE", "layer",
+               "safetensors with `hidden` [T, H] and optionally `topk_ids` [T, k] i32 and `topk_weights` [T, k] f32",
+               &o.hidden, true});
+  t.push_back(
+      {"--out", "FILE", "layer", "Where `output` [T, H] f32, `topk_ids` and `topk_weights` are written", &o.out, true});
+  t.push_back({"--recipe", "NAME", "layer", "auto, bf16 or f32", &o.recipe});
+  t.push_back({"--device", "NAME", "layer bench.moe", "cpu", &o.device});
+  t.push_back({"--ep", "N", "layer", "Expert-parallel ranks; this build runs 1", Count{&o.ep}});
+  t.push_back({"--routed-only", "", "layer", "Leave out shared experts", &o.routed_only});
+  t.push_back({"--dump-stages", "", "layer", "Also write every intermediate of the runner", &o.dump_stages});
+}
+
+void add_measure_flags(Options& o, std::vector<Flag>& t) {
+  t.push_back({"--data", "FILE", "eval.gsm8k", "Questions: one JSON object with `question` and `answer` a line",
+               &o.data, true});
+  t.push_back({"--shots", "FILE", "eval.gsm8k", "Examples in the same form; default: the first of --data", &o.shots});
+  t.push_back({"--num-shots", "N", "eval.gsm8k", "Examples before each question", Count{&o.num_shots}});
+  t.push_back({"--num-questions", "N", "eval.gsm8k", "Questions to ask; 0 = all", Count{&o.num_questions}});
+  t.push_back({"--parallel", "N", "eval.gsm8k", "Questions in work at the same time", Count{&o.parallel}});
+  t.push_back({"--threshold", "X", "eval.gsm8k", "Exit 1 unless the accuracy is strictly above X", &o.threshold});
+  t.push_back({"--shape", "NAME", "bench.moe", "Layer to time; `--shape help` lists them", &o.shape});
+  t.push_back({"--tokens", "LIST", "bench.moe", "Token counts, separated by commas", &o.tokens});
+  t.push_back({"--json", "FILE", "verify eval.gsm8k bench.moe doctor", "Also write the result as JSON", &o.json});
+  t.push_back({"--svg", "FILE", "bench.moe", "Also draw the result", &o.svg});
+  t.push_back({"--csv", "", "bench.moe", "Print comma-separated values instead of a table", &o.csv});
+  t.push_back({"--markdown", "", "help", "Print the page docs/flags.md", &o.markdown});
+  t.push_back({"-q,--quiet", "", "run chat verify layer eval.gsm8k bench.moe", "Print the result only", &o.quiet});
+}
+
+}  // namespace
+
+std::vector<Flag> flag_table(Options& options) {
+  std::vector<Flag> table;
+  add_model_flags(options, table);
+  add_generation_flags(options, table);
+  add_proof_flags(options, table);
+  add_measure_flags(options, table);
+  return table;
+}
+
+const std::vector<Command>& command_table() {
+  static const std::vector<Command> kCommands = {
+      {"run", "Generate text"},
+      {"chat", "Chat in the terminal"},
+      {"verify", "Compare a model with stored reference outputs; exit 1 beyond the tolerance"},
+      {"layer", "Run one MoE block alone, for comparing numerics with other software"},
+      {"eval", "Measure accuracy"},
+      {"eval.gsm8k", "Few-shot accuracy on grade-school word problems"},
+      {"bench", "Measure speed"},
+      {"bench.moe", "Time one MoE layer against the limit of this machine"},
+      {"doctor", "What was found on this machine, what is missing, and how to get it"},
+      {"help", "Show help"},
+  };
+  return kCommands;
+}
+
+std::string long_name(const Flag& flag) {
+  const std::size_t dashes = flag.names.find("--");
+  if (dashes == std::string_view::npos) return std::string(flag.names);
+  std::string_view name = flag.names.substr(dashes + 2);
+  return std::string(name.substr(0, name.find(',')));
+}
+
+std::string environment_name(const Flag& flag) {
+  std::string name = "SLUICE_" + long_name(flag);
+  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+bool applies_to(const Flag& flag, std::string_view command) {
+  std::string_view rest = flag.commands;
+  while (!rest.empty()) {
+    const std::size_t space = rest.find(' ');
+    if (rest.substr(0, space) == command) return true;
+    rest = space == std::string_view::npos ? std::string_view() : rest.substr(space + 1);
+  }
+  return false;
+}
+
+std::int64_t parse_count(std::string_view text, std::string_view flag) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view suffix = text.substr(static_cast<std::size_t>(end - text.data()));
+  std::int64_t unit = 0;
+  if (suffix.empty()) unit = 1;
+  if (suffix == "k") unit = 1000;
+  if (suffix == "K") unit = 1024;
+  if (suffix == "M") unit = 1'000'000;
+  if (suffix == "G") unit = 1'000'000'000;
+  std::int64_t result = 0;
+  if (error != std::errc() || unit == 0 || __builtin_mul_overflow(value, unit, &result)) {
+    fail(ErrorCode::usage, std::string(flag) + ": \"" + std::string(text) + "\"",
+         "an integer, with k, K, M or G behind it if you like (8k = 8000, 8K = 8192)");
+  }
+  return result;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,49 @@
+// The one table of flags: command-line parsing, environment variables, config keys, --help and docs/flags.md come from
+// it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "cli/options.h"
+
+namespace sluice::cli {
+
+struct Count {  // an integer that accepts the suffixes k M G (powers of 1000) and K (1024), as vLLM does
+  std::int64_t* value;
+};
+using Target = std::variant<bool*, Count, double*, std::string*, std::vector<std::string>*>;
+
+struct Flag {
+  std::string_view names;     // "-n,--max-new-tokens"; a positional argument has no dash
+  std::string_view value;     // placeholder in the help, "" for a switch
+  std::string_view commands;  // space-separated, "eval.gsm8k" for a nested one
+  std::string_view help;
+  Target target;
+  bool required = false;
+};
+
+struct Command {
+  std::string_view name;  // "run", "eval.gsm8k"
+  std::string_view help;
+};
+
+// In the order of the help. The flags' targets point into `options`.
+std::vector<Flag> flag_table(Options& options);
+const std::vector<Command>& command_table();
+
+// "SLUICE_MAX_NEW_TOKENS" for "-n,--max-new-tokens"; empty for positional arguments.
+std::string environment_name(const Flag& flag);
+// "max-new-tokens": the long name without dashes, also the key in a config file.
+std::string long_name(const Flag& flag);
+bool applies_to(const Flag& flag, std::string_view command);
+
+// "8k" > 8000, "8K" > 8192. Throws Error(usage) naming the flag.
+std::int64_t parse_count(std::string_view text, std::string_view flag);
+
+// The page docs/flags.md.
+std::string flags_markdown();
+
+}  // namespace sluice::cli

@@ -1,0 +1,71 @@
+// All values that flags, environment variables and config keys can set, for all commands. Plain data, filled by
+// parse.cc.
+//
+// Defaults are written here and nowhere else; flags.cc names and documents each field.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sluice::cli {
+
+struct Options {
+  std::string command;  // "run", "eval gsm8k", "bench moe", ...
+
+  // Model and how it is executed.
+  std::string model;
+  std::string dtype = "auto";
+  std::string moe_runner_backend = "auto";
+  std::string isa = "auto";
+  std::int64_t threads = 0;
+  std::int64_t context_length = 0;
+  std::int64_t max_running_requests = 16;
+  std::int64_t max_total_tokens = 0;
+  std::int64_t chunked_prefill_size = 512;
+  bool batch_invariant = true;
+
+  // Generation.
+  std::vector<std::string> prompts;
+  std::string prompt_file;
+  std::int64_t max_new_tokens = -1;  // -1 = the command's own default
+  double temperature = -1;           // -1 = generation_config.json, else 0
+  std::int64_t top_k = -1;
+  double top_p = -1;
+  double min_p = -1;
+  std::int64_t seed = 0;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  std::string system;
+
+  // verify, layer.
+  std::string reference;
+  std::int64_t layer = 0;
+  std::string hidden;
+  std::string out;
+  std::string recipe = "auto";
+  std::string device = "cpu";
+  std::int64_t ep = 1;
+  bool routed_only = false;
+  bool dump_stages = false;
+
+  // eval.
+  std::string data;
+  std::string shots;
+  std::int64_t num_shots = 8;
+  std::int64_t num_questions = 0;
+  std::int64_t parallel = 32;
+  double threshold = -1;
+
+  // bench.
+  std::string shape = "qwen3-30b";
+  std::vector<std::string> tokens;
+
+  std::string json;
+  std::string svg;
+  bool csv = false;
+  bool markdown = false;
+  bool quiet = false;
+};
+
+}  // namespace sluice::cli

@@ -1,0 +1,125 @@
+#include "cli/parse.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "cli/flags.h"
+#include "core/error.h"
+
+namespace sluice::cli {
+namespace {
+
+// Adds one flag of the table to a command.
+struct AddOption {
+  CLI::App* app;
+  const Flag& flag;
+
+  CLI::Option* operator()(bool* v) const {
+    std::string names(flag.names);
+    return app->add_flag(names, *v, std::string(flag.help));
+  }
+  CLI::Option* operator()(const Count& v) const {
+    const std::string name = "--" + long_name(flag);
+    std::int64_t* value = v.value;
+    return app->add_option_function<std::string>(
+        std::string(flag.names),
+        [value, name](const std::string& text) {
+          try {
+            *value = parse_count(text, name);
+          } catch (const Error& e) {
+            throw CLI::ValidationError(e.what(), CLI::ExitCodes::ValidationError);
+          }
+        },
+        std::string(flag.help));
+  }
+  CLI::Option* operator()(double* v) const {
+    return app->add_option(std::string(flag.names), *v, std::string(flag.help));
+  }
+  CLI::Option* operator()(std::string* v) const {
+    return app->add_option(std::string(flag.names), *v, std::string(flag.help));
+  }
+  CLI::Option* operator()(std::vector<std::string>* v) const {
+    CLI::Option* option = app->add_option(std::string(flag.names), *v, std::string(flag.help));
+    if (flag.value == "LIST") return option->delimiter(',');
+    return option->allow_extra_args(false);  // one value a flag, so that a text may follow freely
+  }
+};
+
+void add_flags(CLI::App* app, std::string_view command, const std::vector<Flag>& table) {
+  for (const Flag& flag : table) {
+    if (!applies_to(flag, command)) continue;
+    CLI::Option* option = std::visit(AddOption{app, flag}, flag.target);
+    if (!flag.value.empty()) option->type_name(std::string(flag.value));
+    option->envname(environment_name(flag));
+    if (flag.required) option->required();
+  }
+}
+
+// "eval.gsm8k" for the deepest command on the line; empty when there is none.
+std::string chosen_command(const CLI::App& app) {
+  std::string name;
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    name += (name.empty() ? "" : ".") + at->get_name();
+  }
+  return name;
+}
+
+Parsed finished(Options options, const std::string& text, int code) {
+  Parsed parsed;
+  parsed.options = std::move(options);
+  parsed.done = true;
+  parsed.exit_code = code;
+  parsed.text = text;
+  return parsed;
+}
+
+void add_commands(CLI::App& app, const std::vector<Flag>& table) {
+  std::map<std::string, CLI::App*, std::less<>> added;
+  for (const Command& command : command_table()) {
+    const std::string name(command.name);
+    const std::size_t dot = name.find('.');
+    CLI::App* parent = dot == std::string::npos ? &app : added.at(name.substr(0, dot));
+    CLI::App* sub =
+        parent->add_subcommand(name.substr(dot == std::string::npos ? 0 : dot + 1), std::string(command.help));
+    added[name] = sub;
+    add_flags(sub, command.name, table);
+    if (dot != std::string::npos) parent->require_subcommand(1);
+  }
+}
+
+}  // namespace
+
+Parsed parse(int argc, const char* const* argv, const std::string& version) {
+  auto options = std::make_unique<Options>();
+  const std::vector<Flag> table = flag_table(*options);
+  CLI::App app("Sluice runs mixture-of-experts language models from Hugging Face checkpoints.", "sluice");
+  app.set_version_flag("--version", version);
+  app.set_config("--config", "", "Read flags from a TOML file");
+  app.require_subcommand(1);
+  app.fallthrough();
+  add_commands(app, table);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) {
+      std::ostringstream text, ignored;
+      app.exit(e, text, ignored);
+      return finished(*options, text.str(), 0);
+    }
+    if (argc <= 1) return finished(*options, app.help(), 2);
+    return finished(*options,
+                    std::string("sluice: ") + e.what() + "\nsluice " + chosen_command(app) + " --help lists the flags",
+                    2);
+  }
+  Parsed parsed;
+  options->command = chosen_command(app);
+  parsed.options = *options;
+  if (options->command == "help") return finished(*options, options->markdown ? flags_markdown() : app.help(), 0);
+  return parsed;
+}
+
+}  // namespace sluice::cli

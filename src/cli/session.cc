@@ -1,0 +1,130 @@
+#include "cli/session.h"
+
+#include <fmt/core.h>
+
+#include "core/error.h"
+
+namespace sluice::cli {
+namespace {
+
+std::string start_line(const app::ModelFacts& f) {
+  const double gbps = f.load_seconds > 0 ? static_cast<double>(f.file_bytes) / f.load_seconds * 1e-9 : 0;
+  return fmt::format(
+      "{}: {} parameters, {}, {:.1f} bits a weight | recipe {}, runner {} | {} | KV {} a token, {} for {} tokens | "
+      "loaded in {:.2f} s, {:.1f} GB/s",
+      f.architecture, human_count(static_cast<double>(f.parameters)), human_bytes(static_cast<double>(f.file_bytes)),
+      f.bits_per_weight, f.recipe, f.runner, f.device, human_bytes(static_cast<double>(f.kv_bytes_per_token)),
+      human_bytes(static_cast<double>(f.kv_bytes)), f.kv_bytes / std::max<std::int64_t>(f.kv_bytes_per_token, 1),
+      f.load_seconds, gbps);
+}
+
+}  // namespace
+
+app::LoadOptions load_options(const Options& o) {
+  app::LoadOptions load;
+  load.dtype = o.dtype;
+  load.moe_runner_backend = o.moe_runner_backend;
+  load.isa = o.isa;
+  if (o.threads < 0 || o.threads > 1024) {
+    fail(ErrorCode::usage, fmt::format("--threads {}", o.threads), "0 (all processors) to 1024");
+  }
+  load.threads = static_cast<int>(o.threads);
+  load.row_invariant = o.batch_invariant;
+  load.engine.max_batch_tokens = o.chunked_prefill_size;
+  load.engine.max_sequences = o.max_running_requests;
+  load.engine.context_length = o.context_length;
+  load.engine.kv_tokens = o.max_total_tokens;
+  return load;
+}
+
+app::LoadedModel load_session(const Options& options, Terminal& terminal) {
+  const app::LoadOptions load = load_options(options);
+  app::LoadedModel model =
+      app::load_model(app::open_model(options.model, load, terminal.log()), terminal.progress(), terminal.log());
+  terminal.note(start_line(model.facts));
+  return model;
+}
+
+engine::Sampling sampling_of(const Options& o, const ckpt::GenerationConfig& g) {
+  engine::Sampling s;
+  const bool sampled = g.do_sample.value_or(false);
+  // Without flags, an unset temperature of a sampling model is 1 and its top_k 50, as in transformers.
+  s.temperature = static_cast<float>(o.temperature >= 0 ? o.temperature : sampled ? g.temperature.value_or(1.0) : 0.0);
+  const bool from_model = sampled && o.temperature < 0;
+  s.top_k = static_cast<std::int32_t>(o.top_k >= 0 ? o.top_k : from_model ? g.top_k.value_or(50) : 0);
+  s.top_p = static_cast<float>(o.top_p >= 0 ? o.top_p : from_model ? g.top_p.value_or(1.0) : 1.0);
+  s.min_p = static_cast<float>(o.min_p >= 0 ? o.min_p : from_model ? g.min_p.value_or(0.0) : 0.0);
+  s.seed = static_cast<std::uint64_t>(o.seed);
+  return s;
+}
+
+std::vector<std::string> stop_strings_of(const Options& o, const ckpt::GenerationConfig& g) {
+  if (o.ignore_eos) return o.stop;
+  std::vector<std::string> stops = g.stop_strings;
+  stops.insert(stops.end(), o.stop.begin(), o.stop.end());
+  return stops;
+}
+
+std::vector<std::int32_t> stop_ids_of(const Options& o, const ckpt::GenerationConfig& g) {
+  if (o.ignore_eos) return {};
+  return {g.eos_token_ids.begin(), g.eos_token_ids.end()};
+}
+
+AnswerStream::AnswerStream(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop_strings)
+    : decoder_(tokenizer), matcher_(stop_strings) {}
+
+std::string AnswerStream::match(const std::string& piece) {
+  std::string certain = matcher_.push(piece);
+  stopped_ = matcher_.stopped();
+  return certain;
+}
+
+std::string AnswerStream::push(std::int32_t token) { return match(decoder_.push(token)); }
+
+std::string AnswerStream::finish() {
+  if (stopped_) return "";
+  std::string rest = match(decoder_.flush());
+  if (!stopped_) rest += matcher_.flush();
+  return rest;
+}
+
+Answer generate(engine::Engine& engine, const text::Tokenizer& tokenizer, engine::Request request,
+                const std::vector<std::string>& stop_strings, const std::function<bool(const std::string&)>& show) {
+  AnswerStream stream(tokenizer, stop_strings);
+  const std::vector<std::int32_t> stop_ids = request.stop_ids;
+  const engine::RequestId id = engine.submit(std::move(request));
+  Answer answer;
+  const auto emit = [&](const std::string& piece) {
+    answer.text += piece;
+    return piece.empty() || show(piece);
+  };
+  while (answer.finish == engine::FinishReason::none) {
+    for (const engine::Event& event : engine.step()) {
+      if (event.finish == engine::FinishReason::error) fail(ErrorCode::check_failed, event.error);
+      answer.finish = event.finish;
+      if (event.token < 0 || event.finish == engine::FinishReason::stop) continue;  // an end token is not shown
+      ++answer.tokens;
+      const bool go_on = emit(stream.push(event.token));
+      if (!stream.stopped() && go_on) continue;
+      engine.cancel(id);
+      answer.finish = stream.stopped() ? engine::FinishReason::stop : engine::FinishReason::cancelled;
+    }
+  }
+  emit(stream.finish());
+  return answer;
+}
+
+std::string end_line(const app::LoadedModel& model, const engine::Stats& s) {
+  const auto rate = [](double amount, double seconds) { return seconds > 0 ? amount / seconds : 0.0; };
+  const double decode_gbps = rate(static_cast<double>(s.decode_weight_bytes), s.decode_seconds) * 1e-9;
+  const double limit_gbps = app::read_limit_gbps(model);
+  return fmt::format(
+      "prefill {} tokens, {:.0f} tok/s | decode {} tokens, {:.0f} tok/s, {:.1f} GB/s of weights, {:.0f} % of the "
+      "{:.1f} "
+      "GB/s at which this machine reads as much",
+      s.prefill_tokens, rate(static_cast<double>(s.prefill_tokens), s.prefill_seconds), s.decode_tokens,
+      rate(static_cast<double>(s.decode_tokens), s.decode_seconds), decode_gbps,
+      limit_gbps > 0 ? 100 * decode_gbps / limit_gbps : 0.0, limit_gbps);
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,59 @@
+// What the commands that generate share: a loaded model, its engine, and the way from token ids to shown text.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/wiring.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "text/stop_matcher.h"
+#include "text/stream_decoder.h"
+
+namespace sluice::cli {
+
+app::LoadOptions load_options(const Options& options);
+
+// Opens, loads and prints the start line.
+app::LoadedModel load_session(const Options& options, Terminal& terminal);
+
+// Flags first, then generation_config.json, then greedy.
+engine::Sampling sampling_of(const Options& options, const ckpt::GenerationConfig& generation);
+
+// Stop strings of the model and of --stop; empty with --ignore-eos.
+std::vector<std::string> stop_strings_of(const Options& options, const ckpt::GenerationConfig& generation);
+std::vector<std::int32_t> stop_ids_of(const Options& options, const ckpt::GenerationConfig& generation);
+
+// Token ids in, text out: whole characters only, nothing that may still become a stop string, cut at the first one.
+class AnswerStream {
+ public:
+  AnswerStream(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop_strings);
+
+  std::string push(std::int32_t token);  // text that is now certain
+  std::string finish();                  // the rest, once no token follows
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::string match(const std::string& piece);
+
+  text::StreamDecoder decoder_;
+  text::StopMatcher matcher_;
+  bool stopped_ = false;
+};
+
+struct Answer {
+  std::string text;
+  engine::FinishReason finish = engine::FinishReason::none;
+  std::int64_t tokens = 0;
+};
+
+// Generates one answer; `show` gets each piece of text as soon as it is certain, and says whether to go on.
+Answer generate(engine::Engine& engine, const text::Tokenizer& tokenizer, engine::Request request,
+                const std::vector<std::string>& stop_strings, const std::function<bool(const std::string&)>& show);
+
+// "prefill ... decode ..." of everything that the engine did, with the percentage of what this machine can read.
+std::string end_line(const app::LoadedModel& model, const engine::Stats& stats);
+
+}  // namespace sluice::cli

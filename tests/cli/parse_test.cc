@@ -1,0 +1,111 @@
+#include "cli/parse.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+#include "cli/flags.h"
+#include "core/error.h"
+
+namespace sluice::cli {
+namespace {
+
+Parsed parse_words(std::vector<const char*> words) {
+  words.insert(words.begin(), "sluice");
+  return parse(static_cast<int>(words.size()), words.data(), "sluice test");
+}
+
+TEST(Parse, FlagsReachTheirOptions) {
+  const Parsed p = parse_words(
+      {"run", "models/x", "-p", "one", "-p", "two", "-n", "8k", "--temperature", "0.5", "--no-batch-invariant"});
+  ASSERT_FALSE(p.done) << p.text;
+  EXPECT_EQ(p.options.command, "run");
+  EXPECT_EQ(p.options.model, "models/x");
+  EXPECT_EQ(p.options.prompts, (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(p.options.max_new_tokens, 8000);
+  EXPECT_EQ(p.options.temperature, 0.5);
+  EXPECT_FALSE(p.options.batch_invariant);
+}
+
+TEST(Parse, APromptMayBeginWithAnything) {
+  EXPECT_EQ(parse_words({"run", "m", "-p", "line\nline"}).options.prompts[0], "line\nline");
+  EXPECT_EQ(parse_words({"run", "m", "--prompt=-5 is what?"}).options.prompts[0], "-5 is what?");
+}
+
+TEST(Parse, NestedCommandsAndModelPathSpelling) {
+  const Parsed p = parse_words({"eval", "gsm8k", "--model-path", "m", "--data", "d", "--threshold", "0.98"});
+  ASSERT_FALSE(p.done) << p.text;
+  EXPECT_EQ(p.options.command, "eval.gsm8k");
+  EXPECT_EQ(p.options.model, "m");
+  EXPECT_EQ(p.options.threshold, 0.98);
+  const Parsed bench = parse_words({"bench", "moe", "--tokens", "1,16,256"});
+  EXPECT_EQ(bench.options.tokens, (std::vector<std::string>{"1", "16", "256"}));
+}
+
+TEST(Parse, WrongUsageExitsWithTwoAndSaysWhere) {
+  for (const std::vector<const char*>& words : std::vector<std::vector<const char*>>{{"run"},
+                                                                                     {"nonsense"},
+                                                                                     {"run", "m", "--no-such-flag"},
+                                                                                     {"eval"},
+                                                                                     {"run", "m", "-n", "many"},
+                                                                                     {"verify", "m", "-p", "x"}}) {
+    const Parsed p = parse_words(words);
+    EXPECT_TRUE(p.done);
+    EXPECT_EQ(p.exit_code, 2) << words[0];
+    EXPECT_FALSE(p.text.empty());
+  }
+  EXPECT_EQ(parse_words({}).exit_code, 2);
+}
+
+TEST(Parse, HelpAndVersionExitWithZero) {
+  EXPECT_EQ(parse_words({"--version"}).exit_code, 0);
+  EXPECT_NE(parse_words({"--version"}).text.find("sluice test"), std::string::npos);
+  EXPECT_NE(parse_words({"run", "--help"}).text.find("--max-new-tokens"), std::string::npos);
+  EXPECT_EQ(parse_words({"run", "--help"}).text.find("--num-shots"), std::string::npos) << "a flag of another command";
+}
+
+TEST(Parse, EnvironmentComesAfterTheCommandLine) {
+  setenv("SLUICE_THREADS", "3", 1);
+  EXPECT_EQ(parse_words({"run", "m"}).options.threads, 3);
+  EXPECT_EQ(parse_words({"run", "m", "-t", "5"}).options.threads, 5);
+  unsetenv("SLUICE_THREADS");
+}
+
+TEST(Parse, AConfigFileHasASectionForEachCommand) {
+  const std::string path = testing::TempDir() + "sluice.toml";
+  std::ofstream(path) << "[run]\nthreads = 4\ntemperature = 0.25\n";
+  const Parsed p = parse_words({"--config", path.c_str(), "run", "m", "--temperature", "0.75"});
+  ASSERT_FALSE(p.done) << p.text;
+  EXPECT_EQ(p.options.threads, 4);
+  EXPECT_EQ(p.options.temperature, 0.75);
+}
+
+TEST(Flags, CountsHaveSuffixesAndNoOverflow) {
+  EXPECT_EQ(parse_count("512", "-n"), 512);
+  EXPECT_EQ(parse_count("8k", "-n"), 8000);
+  EXPECT_EQ(parse_count("8K", "-n"), 8192);
+  EXPECT_EQ(parse_count("-1", "-n"), -1);
+  EXPECT_EQ(parse_count("2M", "-n"), 2000000);
+  for (const char* bad : {"", "k", "1.5", "8kk", "9223372036854775808", "9223372036854775807k", "1e3"}) {
+    EXPECT_THROW(parse_count(bad, "-n"), Error) << bad;
+  }
+}
+
+TEST(Flags, EveryFlagIsDocumentedAndBelongsToKnownCommands) {
+  std::set<std::string_view> commands;
+  for (const Command& c : command_table()) commands.insert(c.name);
+  Options options;
+  const std::string page = flags_markdown();
+  for (const Flag& flag : flag_table(options)) {
+    EXPECT_FALSE(flag.help.empty()) << flag.names;
+    EXPECT_NE(page.find(environment_name(flag)), std::string::npos) << flag.names;
+    bool any = false;
+    for (const std::string_view command : commands) any = any || applies_to(flag, command);
+    EXPECT_TRUE(any) << flag.names;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cli
