@@ -1,0 +1,98 @@
+// Requests that are refused, with the numbers in the message; scores from logits.
+#include "engine/request.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "core/error.h"
+#include "engine/scoring.h"
+
+namespace sluice::engine {
+namespace {
+
+Request good() {
+  Request r;
+  r.prompt = {1, 2, 3};
+  r.max_new_tokens = 5;
+  return r;
+}
+
+// The message of the refusal of a changed good request in a vocabulary of 10 and a context of 8.
+std::string refusal(const std::function<void(Request&)>& change) {
+  Request r = good();
+  change(r);
+  try {
+    validate(r, 10, 8);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage);
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(Request, AcceptsWhatFits) {
+  EXPECT_EQ(refusal([](Request&) {}), "accepted");
+  EXPECT_EQ(refusal([](Request& r) { r.prompt.assign(7, 1); }), "accepted");
+  EXPECT_EQ(refusal([](Request& r) {
+              r.prompt.assign(8, 1);
+              r.max_new_tokens = 0;
+            }),
+            "accepted");
+}
+
+TEST(Request, RefusalsNameTheNumbers) {
+  EXPECT_EQ(refusal([](Request& r) { r.prompt.clear(); }), "empty prompt; expected at least one token");
+  EXPECT_EQ(refusal([](Request& r) { r.prompt.assign(8, 1); }),
+            "prompt of 8 tokens; expected at most 7 of a context of 8 tokens");
+  EXPECT_EQ(refusal([](Request& r) {
+              r.prompt.assign(9, 1);
+              r.max_new_tokens = 0;
+            }),
+            "prompt of 9 tokens; expected at most 8 of a context of 8 tokens");
+  EXPECT_EQ(refusal([](Request& r) { r.prompt[1] = 10; }), "token id 10 at position 1 of the prompt; expected 0 to 9");
+  EXPECT_EQ(refusal([](Request& r) { r.prompt[2] = -1; }), "token id -1 at position 2 of the prompt; expected 0 to 9");
+  EXPECT_EQ(refusal([](Request& r) { r.max_new_tokens = -1; }), "max_new_tokens -1; expected 0 or more");
+}
+
+TEST(Request, RefusesSamplingOutOfRange) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const auto refused = [](const std::function<void(Sampling&)>& change) {
+    return refusal([&](Request& r) { change(r.sampling); }) != "accepted";
+  };
+  EXPECT_TRUE(refused([](Sampling& s) { s.temperature = -0.1f; }));
+  EXPECT_TRUE(refused([](Sampling& s) { s.temperature = kNan; }));
+  EXPECT_TRUE(refused([](Sampling& s) { s.temperature = std::numeric_limits<float>::infinity(); }));
+  EXPECT_TRUE(refused([](Sampling& s) { s.top_k = -1; }));
+  EXPECT_TRUE(refused([](Sampling& s) { s.top_p = 0.0f; }));
+  EXPECT_TRUE(refused([](Sampling& s) { s.top_p = 1.01f; }));
+  EXPECT_TRUE(refused([](Sampling& s) { s.top_p = kNan; }));
+  EXPECT_TRUE(refused([](Sampling& s) { s.min_p = -0.01f; }));
+  EXPECT_TRUE(refused([](Sampling& s) { s.min_p = kNan; }));
+  EXPECT_FALSE(refused([](Sampling& s) { s = {1.5f, 40, 0.9f, 0.05f, 7}; }));
+}
+
+TEST(Scoring, LogProbabilities) {
+  const float logits[] = {0.0f, std::log(2.0f), std::log(5.0f)};
+  EXPECT_NEAR(log_probability(logits, 0), std::log(1.0 / 8.0), 1e-6);
+  EXPECT_NEAR(log_probability(logits, 2), std::log(5.0 / 8.0), 1e-6);
+  const float large[] = {1000.0f, 1000.0f};
+  EXPECT_NEAR(log_probability(large, 1), std::log(0.5), 1e-6);
+}
+
+TEST(Scoring, DamagedLogitsGiveNan) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const float with_nan[] = {1.0f, std::numeric_limits<float>::quiet_NaN(), 2.0f};
+  EXPECT_TRUE(std::isnan(log_probability(with_nan, 0)));
+  const float nothing[] = {-kInf, -kInf};
+  EXPECT_TRUE(std::isnan(log_probability(nothing, 0)));
+  const float infinite[] = {kInf, 1.0f};
+  EXPECT_TRUE(std::isnan(log_probability(infinite, 1)));
+  const float masked[] = {-kInf, 3.0f};
+  EXPECT_FLOAT_EQ(log_probability(masked, 1), 0.0f);
+}
+
+}  // namespace
+}  // namespace sluice::engine
