@@ -81,6 +81,7 @@ void store(const StoreArgs& a) {
       char* to = y + bytes_of(a.to, p * kPanelRows);
       typename V::F v =
           biased<V>(a.totals + (p * a.tokens + t) * kPanelRows, a.bias != nullptr ? a.bias + p * kPanelRows : nullptr);
+      if (a.round_bf16) v = V::round_bf16(v);
       if (a.accumulate) v = V::add(load_elements<V>(to, a.to, columns), v);
       store_elements<V>(to, a.to, v, columns);
     }

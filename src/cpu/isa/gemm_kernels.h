@@ -60,6 +60,7 @@ struct StoreArgs {
   Element to = Element::bf16;
   std::int64_t row_stride = 0;         // elements
   const std::int64_t* rows = nullptr;  // [tokens] row numbers; nullptr = 0, 1, 2 ...
+  bool round_bf16 = false;             // to bf16 before the output's type
   bool accumulate = false;             // y += ..., f32 only
 };
 

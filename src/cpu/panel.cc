@@ -1,0 +1,72 @@
+#include "cpu/panel.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "numerics/bf16.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr std::int64_t kLineBytes = 64;
+
+using RowPointers = std::array<const std::byte*, kPanelRows>;
+
+bool is_plain_bf16(const QuantTensor& w) {
+  return w.codes.dtype == DType::bf16 && w.codes.col_stride == 1 && w.block_scale.data == nullptr &&
+         w.tensor_scale == 1.0f;
+}
+
+// [k pair][16 rows][2 k] bf16 from 16 rows of bf16.
+void interleave_bf16(const PanelLayout& layout, const RowPointers& rows, std::byte* line) {
+  for (std::int64_t kp = 0; kp < layout.cols / 2; ++kp, line += 2 * kLineBytes) {
+    for (int r = 0; r < kPanelRows; ++r) std::memcpy(line + 4 * r, rows[r] + 4 * kp, 4);
+  }
+  if (layout.cols % 2 == 0) return;
+  for (int r = 0; r < kPanelRows; ++r) {
+    std::memcpy(line + 4 * r, rows[r] + 2 * (layout.cols - 1), 2);
+    std::memset(line + 4 * r + 2, 0, 2);
+  }
+}
+
+// Element (k, row) of a panel, counted from the panel's first line.
+std::byte* element_at(const PanelLayout& layout, std::byte* panel, std::int64_t k, int r) {
+  if (layout.element == Element::f32) return panel + k * 2 * kLineBytes + 4 * r;
+  return panel + k / 2 * 2 * kLineBytes + 4 * r + 2 * (k % 2);
+}
+
+void interleave_floats(const PanelLayout& layout, const float* rows, std::byte* panel) {
+  for (std::int64_t k = 0; k < 2 * layout.k_pairs(); ++k) {
+    for (int r = 0; r < kPanelRows; ++r) {
+      const float v = k < layout.cols ? rows[r * layout.cols + k] : 0.0f;
+      std::byte* to = element_at(layout, panel, k, r);
+      if (layout.element == Element::f32) {
+        std::memcpy(to, &v, sizeof(v));
+      } else {
+        const Bf16 rounded = to_bf16(v);
+        std::memcpy(to, &rounded, sizeof(rounded));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel, float* scratch, std::byte* pair) {
+  const QuantTensor& w = *source.weight;
+  std::byte* lines = pair + panel * kLineBytes;
+  const std::int64_t rows = std::clamp<std::int64_t>(w.codes.rows - source.first_row, 0, kPanelRows);
+  if (layout.element == Element::bf16 && rows == kPanelRows && is_plain_bf16(w)) {
+    RowPointers pointers;
+    for (int r = 0; r < kPanelRows; ++r) {
+      pointers[r] = static_cast<const std::byte*>(w.codes.data) + 2 * (source.first_row + r) * w.codes.row_stride;
+    }
+    return interleave_bf16(layout, pointers, lines);
+  }
+  std::fill_n(scratch, pack_scratch_floats(layout.cols), 0.0f);
+  for (int r = 0; r < rows; ++r) decode_row(w, source.first_row + r, scratch + r * layout.cols);
+  interleave_floats(layout, scratch, lines);
+}
+
+}  // namespace sluice::cpu

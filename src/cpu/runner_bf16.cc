@@ -1,0 +1,90 @@
+#include "cpu/runner_bf16.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+#include "cpu/gemm.h"
+#include "cpu/runner_experts.h"
+#include "cpu/runner_plan.h"
+#include "cpu/runner_steps.h"
+#include "moe/runner_checks.h"
+
+namespace sluice::cpu {
+namespace {
+
+class CpuRunner final : public Runner {
+ public:
+  CpuRunner(ThreadPool& pool, Isa isa) : pool_(pool), kernels_(gemm_kernels(isa)) {}
+
+  std::string_view name() const override { return "cpu"; }
+
+  Verdict supports(const Problem& problem) const override {
+    if (problem.device.kind != DeviceKind::cpu) return Verdict::no("runs on the CPU only");
+    if (problem.graph) return Verdict::no("cannot be captured in a graph");
+    if (problem.recipe != Recipe::bf16) {
+      return Verdict::no("has no recipe " + std::string(recipe_info(problem.recipe).name) + ", only bf16");
+    }
+    if (problem.layer.weight_on_input && problem.layer.routing.slots() != 1) {
+      return Verdict::no("weights on the input need k = 1");
+    }
+    return Verdict::yes();
+  }
+
+  std::unique_ptr<PreparedExperts> prepare(const Problem& problem, ExpertWeights&& weights) const override {
+    const Verdict verdict = supports(problem);
+    if (!verdict.ok) fail(ErrorCode::unsupported, "runner cpu: " + verdict.reason);
+    check_weights(problem.layer, weights);
+    auto experts = std::make_unique<CpuExperts>(problem.layer, weights.count());
+    reload(*experts, std::move(weights));
+    return experts;
+  }
+
+  void reload(PreparedExperts& prepared, ExpertWeights&& weights) const override {
+    const ExpertWeights taken = std::move(weights);  // gives up the mapping at the end
+    const_cast<CpuExperts&>(own(prepared)).fill(taken, pool_);
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, std::int64_t tokens) const override {
+    const LayerSpec& layer = problem.layer;
+    return plan_bytes({tokens, layer.routing.slots(), layer.width(), layer.intermediate, layer.routing.total_experts(),
+                       pool_.size(), kernels_.bf16_x});
+  }
+
+  void run(const PreparedExperts& prepared, const RunArgs& args) const override {
+    const CpuExperts& experts = own(prepared);
+    check_run_args(experts.layer, Recipe::bf16, experts.experts, args);
+    const std::int64_t tokens = args.hidden.rows;
+    if (tokens == 0) return;
+    const Workspace::Scope scope(*args.workspace);
+    const std::int64_t valid =
+        args.valid_tokens != nullptr ? std::clamp<std::int64_t>(*args.valid_tokens, 0, tokens) : tokens;
+    const RunPlan plan = make_plan({valid, args.top_k, experts.layer.width(), experts.layer.intermediate,
+                                    experts.experts, pool_.size(), kernels_.bf16_x},
+                                   args);
+    RunSteps steps{experts, args, plan, kernels_, pool_, valid};
+    steps.gemm1();
+    steps.gemm2();
+    args.sum ? steps.combine() : steps.zero_skipped_routes();
+    steps.zero_padding();
+    if (args.stages != nullptr) steps.record_stages();
+  }
+
+ private:
+  static const CpuExperts& own(const PreparedExperts& prepared) {
+    const auto* experts = dynamic_cast<const CpuExperts*>(&prepared);
+    if (experts == nullptr) fail(ErrorCode::usage, "runner cpu was given the experts of another runner");
+    return *experts;
+  }
+
+  ThreadPool& pool_;
+  const GemmKernels& kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Runner> make_cpu_runner(ThreadPool& pool, Isa isa) { return std::make_unique<CpuRunner>(pool, isa); }
+
+}  // namespace sluice::cpu

@@ -1,0 +1,47 @@
+// The steps of one call of the `cpu` runner, in order: GEMM1 with activation, GEMM2, weighted sum.
+//
+// Made and used by CpuRunner::run only. Each step is one parallel loop over the pool; between them the pool is the
+// barrier. Which worker does what is decided at run time and changes no bit.
+#pragma once
+
+#include <cstdint>
+
+#include "core/thread_pool.h"
+#include "cpu/gemm.h"
+#include "cpu/runner_experts.h"
+#include "cpu/runner_plan.h"
+#include "moe/runner.h"
+
+namespace sluice::cpu {
+
+struct RunSteps {
+  const CpuExperts& experts;
+  const RunArgs& args;
+  const RunPlan& plan;
+  const GemmKernels& kernels;
+  ThreadPool& pool;
+  std::int64_t valid_tokens;
+
+  void gemm1() const;                // hidden > intermediate
+  void gemm2() const;                // intermediate > slot rows, or the Routes output
+  void combine() const;              // slot rows > Sum output
+  void zero_skipped_routes() const;  // rows of the Routes output that no expert wrote
+  void zero_padding() const;         // output rows from valid_tokens on
+  void record_stages() const;        // debugging: computes GEMM1 again and allocates
+
+ private:
+  // Calls body(chunk index, first pair, last pair, worker) so that all chunks x pairs are covered.
+  void for_each_piece(std::int64_t pairs,
+                      FunctionRef<void(std::int64_t, std::int64_t, std::int64_t, WorkerScratch&)> body) const;
+  PackedRows input_rows(std::int64_t chunk, WorkerScratch& scratch) const;
+  PackedRows intermediate_rows(const Chunk& chunk) const;
+  void gemm1_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const;
+  void gemm2_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const;
+  void combine_token(std::int64_t t, WorkerScratch& scratch) const;
+  void record_chunk(const Chunk& chunk, std::int64_t index, WorkerScratch& scratch) const;
+
+  std::int64_t width() const { return experts.layer.width(); }
+  std::int64_t intermediate() const { return experts.layer.intermediate; }
+};
+
+}  // namespace sluice::cpu
