@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "checkpoint/index.h"
+#include "checkpoint/messages.h"
 #include "core/error.h"
 
 namespace sluice::ckpt {
@@ -59,7 +60,7 @@ void Checkpoint::open_shards(const std::vector<std::string>& names) {
   if (!missing.empty()) {
     fail(ErrorCode::bad_input,
          fmt::format("{}: {} of {} shards missing: {}", folder_, missing.size(), names.size(), first_few(missing)),
-         "every shard that " + std::string(kIndexName) + " names", "is the download complete?");
+         "all shards of the checkpoint", "is the download complete?");
   }
   auto shards = std::make_shared<std::vector<SafetensorsFile>>();
   shards->reserve(names.size());
@@ -81,7 +82,7 @@ void Checkpoint::add_tensors(const WeightMap* index) {
       const auto wanted = listed.find(tensor.name);
       if (wanted == listed.end()) {
         fail(ErrorCode::bad_input,
-             fmt::format("{}: tensor \"{}\" is also in {}", shard.path(), tensor.name, file_of(*at->second)),
+             fmt::format("{}: tensor {} is also in {}", shard.path(), quote(tensor.name), file_of(*at->second)),
              "each tensor in one shard", "remove the file that does not belong to the checkpoint");
       }
       twice.push_back(tensor.name);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "checkpoint/mapped_file.h"
+#include "checkpoint/messages.h"
 #include "core/error.h"
 
 namespace sluice::ckpt {
@@ -32,7 +33,7 @@ std::int64_t checked_int(const Json& value, const std::string& where, IntRange r
 
 double checked_number(const Json& value, const std::string& where, NumberRange range) {
   if (value.find("__float__") != nullptr) {
-    fail(ErrorCode::bad_input, fmt::format("{}: found {}", where, value.dump()), "a finite number");
+    fail(ErrorCode::bad_input, fmt::format("{}: found {}", where, value_text(value)), "a finite number");
   }
   const double v = value.as_number(where);
   if (!(v >= range.min && v <= range.max)) {
@@ -69,8 +70,8 @@ Fields::Found Fields::lookup(Keys keys) const {
         first = {value, std::move(where)};
       } else if (!same_value(*value, *first.value)) {
         fail(ErrorCode::bad_input,
-             fmt::format("{}: found {} but {} is {}", where, value->dump(), first.where.substr(origin_.size() + 2),
-                         first.value->dump()),
+             fmt::format("{}: found {} but {} is {}", where, value_text(*value), first.where.substr(origin_.size() + 2),
+                         value_text(*first.value)),
              "one value", "remove one of the two spellings");
       }
     }

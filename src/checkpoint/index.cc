@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "checkpoint/messages.h"
 #include "core/error.h"
 #include "core/json.h"
 
@@ -15,7 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSuffix = ".safetensors";
-constexpr std::size_t kListed = 5;
 
 bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find_first_of("/\\") == std::string_view::npos &&
@@ -69,13 +69,6 @@ bool file_exists(const std::string& path) {
 
 std::string join_path(const std::string& folder, std::string_view name) { return (fs::path(folder) / name).string(); }
 
-std::string first_few(const std::vector<std::string>& names) {
-  std::string out;
-  for (std::size_t i = 0; i < std::min(names.size(), kListed); ++i) out += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kListed) out += fmt::format(" and {} more", names.size() - kListed);
-  return out;
-}
-
 WeightMap parse_index(std::string_view text, std::string_view origin) {
   const std::string file(origin);
   const Json root = Json::parse(text, origin);
@@ -84,9 +77,9 @@ WeightMap parse_index(std::string_view text, std::string_view origin) {
   if (map == nullptr) fail(ErrorCode::bad_input, file + ": weight_map: missing", "an object of tensor > shard names");
   WeightMap out;
   for (const auto& [tensor, shard] : map->as_object(file + ": weight_map")) {
-    const std::string where = file + ": weight_map: " + tensor;
+    const std::string where = file + ": weight_map: " + printable(tensor);
     if (!is_plain_file_name(shard.as_string(where))) {
-      fail(ErrorCode::bad_input, where + ": found " + shard.dump(), "the plain name of a file in the same folder");
+      fail(ErrorCode::bad_input, where + ": found " + value_text(shard), "the plain name of a file in the same folder");
     }
     out.emplace_back(tensor, shard.as_string(where));
   }

@@ -26,9 +26,6 @@ std::vector<std::string> shards_of(const WeightMap& index);
 // x-00001-of-00003.safetensors tell how many there must be.
 std::vector<std::string> shards_without_index(const std::string& folder);
 
-// "a, b, c and 7 more": the first few of a long list, for messages.
-std::string first_few(const std::vector<std::string>& names);
-
 // A dangling symbolic link, as an unfinished download leaves it, does not exist.
 bool file_exists(const std::string& path);
 std::string join_path(const std::string& folder, std::string_view name);

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "checkpoint/messages.h"
 #include "core/error.h"
 
 namespace sluice::ckpt {
@@ -28,7 +29,7 @@ RopeType type_of(const Fields& section) {
   for (const auto& [known, type] : kTypes) {
     if (name == known) return type;
   }
-  fail(ErrorCode::unsupported, where + ": found \"" + name + "\"", "default, linear, dynamic, yarn, llama3 or mrope");
+  fail(ErrorCode::unsupported, where + ": found " + quote(name), "default, linear, dynamic, yarn, llama3 or mrope");
 }
 
 // The object with the scaling parameters, or nothing when the file has only top-level fields.

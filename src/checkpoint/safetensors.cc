@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "checkpoint/messages.h"
 #include "core/error.h"
 #include "core/json.h"
 
@@ -30,8 +31,6 @@ std::string all_format_names() {
   for (const std::string_view name : kFormatNames) out += " " + std::string(name);
   return out;
 }
-
-std::string quoted(std::string_view name) { return "\"" + std::string(name) + "\""; }
 
 std::uint64_t header_length(std::span<const std::byte> head, std::uint64_t file_bytes, const std::string& origin) {
   if (file_bytes < kLengthBytes || head.size() < kLengthBytes) {
@@ -60,7 +59,7 @@ std::uint64_t header_length(std::span<const std::byte> head, std::uint64_t file_
 class EntryReader {
  public:
   EntryReader(const std::string& origin, const std::string& name, const Json& value, std::uint64_t data_bytes)
-      : where_(origin + ": tensor " + quoted(name)), value_(value), data_bytes_(data_bytes) {
+      : where_(origin + ": tensor " + quote(name)), value_(value), data_bytes_(data_bytes) {
     entry_.name = name;
   }
 
@@ -82,7 +81,7 @@ class EntryReader {
   // The format knows non-negative integers only: 4.0 is refused, unlike in config files.
   std::uint64_t unsigned_of(const Json& v, const std::string& name) const {
     if (!v.is_int() || v.as_int(name) < 0) {
-      fail(ErrorCode::bad_input, where_ + ": " + name + ": found " + v.dump(), "an integer of at least 0");
+      fail(ErrorCode::bad_input, where_ + ": " + name + ": found " + value_text(v), "an integer of at least 0");
     }
     return static_cast<std::uint64_t>(v.as_int(name));
   }
@@ -90,7 +89,7 @@ class EntryReader {
   void read_dtype() {
     const std::string& name = field("dtype").as_string(where_ + ": dtype");
     const std::optional<DType> type = dtype_of(name);
-    if (!type) fail(ErrorCode::bad_input, where_ + ": dtype: found " + quoted(name), all_format_names());
+    if (!type) fail(ErrorCode::bad_input, where_ + ": dtype: found " + quote(name), all_format_names());
     entry_.dtype = *type;
   }
 
@@ -101,14 +100,14 @@ class EntryReader {
     for (const Json& dim : field("shape").as_array(where_ + ": shape")) {
       const std::uint64_t n = unsigned_of(dim, "shape");
       if (n != 0 && bits > kMax / n) {
-        fail(ErrorCode::bad_input, where_ + ": shape: " + field("shape").dump() + " overflows 64 bits",
+        fail(ErrorCode::bad_input, where_ + ": shape: " + value_text(field("shape")) + " overflows 64 bits",
              "a tensor that fits in a file");
       }
       bits *= n;
       entry_.shape.push_back(static_cast<std::int64_t>(n));
     }
     if (bits % 8 != 0) {
-      fail(ErrorCode::bad_input, where_ + ": shape: " + field("shape").dump() + " ends inside a byte",
+      fail(ErrorCode::bad_input, where_ + ": shape: " + value_text(field("shape")) + " ends inside a byte",
            "whole bytes of packed elements");
     }
     entry_.bytes = bits / 8;
@@ -122,15 +121,16 @@ class EntryReader {
     }
     const std::uint64_t begin = unsigned_of(pair[0], "data_offsets");
     const std::uint64_t end = unsigned_of(pair[1], "data_offsets");
-    if (begin > end) fail(ErrorCode::bad_input, where_ + ": data_offsets: found " + offsets.dump(), "begin <= end");
+    if (begin > end)
+      fail(ErrorCode::bad_input, where_ + ": data_offsets: found " + value_text(offsets), "begin <= end");
     if (end > data_bytes_) {
-      fail(ErrorCode::bad_input, where_ + ": data_offsets: found " + offsets.dump(),
+      fail(ErrorCode::bad_input, where_ + ": data_offsets: found " + value_text(offsets),
            "an end within the " + std::to_string(data_bytes_) + " bytes of data in the file",
            "the file is truncated; fetch it again");
     }
     if (end - begin != entry_.bytes) {
       fail(ErrorCode::bad_input,
-           where_ + ": data_offsets: " + offsets.dump() + " span " + std::to_string(end - begin) + " bytes",
+           where_ + ": data_offsets: " + value_text(offsets) + " span " + std::to_string(end - begin) + " bytes",
            std::to_string(entry_.bytes) + " for " + std::string(safetensors_dtype_name(entry_.dtype)) + " " +
                shape_text(entry_.shape));
     }
@@ -146,7 +146,7 @@ class EntryReader {
 void read_metadata(const Json& value, const std::string& origin, SafetensorsHeader& header) {
   const std::string where = origin + ": __metadata__";
   for (const auto& [key, text] : value.as_object(where)) {
-    header.metadata.emplace_back(key, text.as_string(where + ": " + key));
+    header.metadata.emplace_back(key, text.as_string(where + ": " + printable(key)));
   }
 }
 
@@ -159,9 +159,9 @@ void check_tiling(std::vector<TensorEntry>& tensors, std::uint64_t data_bytes, c
   const std::string* previous = nullptr;
   for (const TensorEntry& t : tensors) {
     if (t.offset_bytes != end) {
-      const std::string before = previous == nullptr ? "the start of the data" : "tensor " + quoted(*previous);
+      const std::string before = previous == nullptr ? "the start of the data" : "tensor " + quote(*previous);
       fail(ErrorCode::bad_input,
-           origin + ": tensor " + quoted(t.name) + ": data_offsets: begin " + std::to_string(t.offset_bytes) +
+           origin + ": tensor " + quote(t.name) + ": data_offsets: begin " + std::to_string(t.offset_bytes) +
                (t.offset_bytes < end ? " overlaps " : " leaves a hole after ") + before,
            "begin " + std::to_string(end));
     }
@@ -178,12 +178,6 @@ void check_tiling(std::vector<TensorEntry>& tensors, std::uint64_t data_bytes, c
 }  // namespace
 
 std::string_view safetensors_dtype_name(DType type) { return kFormatNames[static_cast<std::size_t>(type)]; }
-
-std::string shape_text(std::span<const std::int64_t> shape) {
-  std::string out = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) out += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return out + "]";
-}
 
 SafetensorsHeader parse_header(std::span<const std::byte> head, std::uint64_t file_bytes, std::string_view origin) {
   const std::string file(origin);

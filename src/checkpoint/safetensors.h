@@ -51,9 +51,6 @@ SafetensorsHeader parse_header(std::span<const std::byte> head, std::uint64_t fi
 // The name that the format uses for a type ("BF16", "F8_E4M3").
 std::string_view safetensors_dtype_name(DType type);
 
-// "[768, 2048]", for messages.
-std::string shape_text(std::span<const std::int64_t> shape);
-
 class SafetensorsFile {
  public:
   // Maps the file and checks its header. `shard` is copied into the entries.

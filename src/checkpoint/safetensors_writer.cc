@@ -10,6 +10,7 @@
 #include <limits>
 #include <system_error>
 
+#include "checkpoint/messages.h"
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -78,12 +79,12 @@ void SafetensorsWriter::add(std::string name, DType dtype, std::vector<std::int6
   const std::int64_t bytes = tensor_bytes(dtype, shape);
   if (bytes < 0 || data.size() != static_cast<std::size_t>(bytes)) {
     fail(ErrorCode::usage,
-         fmt::format("tensor \"{}\": {} bytes for {} {}", name, data.size(), safetensors_dtype_name(dtype),
+         fmt::format("tensor {}: {} bytes for {} {}", quote(name), data.size(), safetensors_dtype_name(dtype),
                      shape_text(shape)),
          bytes < 0 ? "a shape of whole bytes" : fmt::format("{} bytes", bytes));
   }
   if (name == "__metadata__" || !names_.insert(name).second) {
-    fail(ErrorCode::usage, fmt::format("tensor name \"{}\" is reserved or used twice", name), "a name of its own");
+    fail(ErrorCode::usage, fmt::format("tensor name {} is reserved or used twice", quote(name)), "a name of its own");
   }
   items_.push_back({std::move(name), dtype, std::move(shape), data});
 }

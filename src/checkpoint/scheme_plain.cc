@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "checkpoint/messages.h"
 #include "checkpoint/tensor_reader.h"
 #include "core/error.h"
 
@@ -42,8 +43,8 @@ std::string refusal(const Checkpoint& checkpoint) {
   if (const auto quantization = checkpoint.config().quantization()) {
     method = "quant_method " + quantization->get_string({"quant_method"}, "unknown");
   }
-  return fmt::format("{} tensors are quantised ({}), among them \"{}\" of type {}", count, method, first->name,
-                     safetensors_dtype_name(first->dtype));
+  return fmt::format("{} tensors are quantised ({}), among them {} of type {}", count, printable(method),
+                     quote(first->name), safetensors_dtype_name(first->dtype));
 }
 
 // Where one projection of one expert lies in a tensor whose last two dimensions are [out, in], or [in, out] if

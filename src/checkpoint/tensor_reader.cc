@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checkpoint/mapped_file.h"
+#include "checkpoint/messages.h"
 #include "core/error.h"
 
 namespace sluice::ckpt {
@@ -44,7 +45,7 @@ const TensorEntry& TensorReader::require(std::string_view role, std::int64_t lay
          "a name for it in the family's map");
   }
   fail(ErrorCode::bad_input,
-       fmt::format("{}: tensor \"{}\" ({}) is missing", checkpoint_.folder(), expand(pattern, layer), role),
+       fmt::format("{}: tensor {} ({}) is missing", checkpoint_.folder(), quote(expand(pattern, layer)), role),
        "every tensor of the model", "is this the checkpoint that config.json describes?");
 }
 
@@ -84,7 +85,7 @@ void TensorReader::check_dtype(const TensorEntry& tensor, std::initializer_list<
     expected += (expected.empty() ? "" : " or ") + std::string(safetensors_dtype_name(type));
   }
   fail(ErrorCode::bad_input,
-       fmt::format("{}: tensor \"{}\": dtype: found {}", checkpoint_.file_of(tensor), tensor.name,
+       fmt::format("{}: tensor {}: dtype: found {}", checkpoint_.file_of(tensor), quote(tensor.name),
                    safetensors_dtype_name(tensor.dtype)),
        expected);
 }
@@ -92,7 +93,7 @@ void TensorReader::check_dtype(const TensorEntry& tensor, std::initializer_list<
 void TensorReader::check_shape(const TensorEntry& tensor, std::span<const std::int64_t> expected) const {
   if (std::equal(tensor.shape.begin(), tensor.shape.end(), expected.begin(), expected.end())) return;
   fail(ErrorCode::bad_input,
-       fmt::format("{}: tensor \"{}\": shape: found {}", checkpoint_.file_of(tensor), tensor.name,
+       fmt::format("{}: tensor {}: shape: found {}", checkpoint_.file_of(tensor), quote(tensor.name),
                    shape_text(tensor.shape)),
        shape_text(expected), "config.json and the weights seem to belong to different models");
 }

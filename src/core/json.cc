@@ -14,6 +14,16 @@ namespace sluice {
 namespace {
 
 constexpr std::size_t kMaxDepth = 200;
+constexpr std::size_t kMaxReasonBytes = 300;
+
+// Reasons quote the input, which may be of any length and hold bytes that no terminal or log should see.
+std::string readable(std::string_view reason) {
+  std::string out(reason.substr(0, kMaxReasonBytes));
+  for (char& c : out) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return reason.size() > kMaxReasonBytes ? out + "..." : out;
+}
 
 // Builds Json values from the parser's events: one pass, no intermediate document.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
@@ -67,8 +77,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     Json::Array array;
   };
 
-  bool refuse(std::string why) {
-    if (error_.empty()) error_ = std::move(why);
+  bool refuse(const std::string& why) {
+    if (error_.empty()) error_ = readable(why);
     return false;
   }
   bool open(bool is_object) {
