@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/scheme.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
+#include "cpu/features.h"
 #include "engine/engine.h"
 #include "model/decoder.h"
 #include "model/family.h"
@@ -43,7 +45,8 @@ struct OpenedModel {
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<Backend> backend;
   std::vector<std::unique_ptr<Runner>> runners;  // in order of preference
-  std::vector<Selection> selections;             // [layers] empty for dense layers
+  std::vector<Problem> problems;                 // [layers] what they were asked; default for dense layers
+  std::vector<Selection> selections;             // [layers] what they answered; empty for dense layers
 };
 
 // What the start line prints.
@@ -70,13 +73,26 @@ struct LoadedModel {
   std::unique_ptr<model::Decoder> decoder;
   ModelFacts facts;
 
+  // Takes the memory of the KV cache and of one step. The model outlives it.
   std::unique_ptr<engine::Engine> make_engine() const;
 };
 
+// Asks every runner for every MoE layer. Throws Error for a damaged checkpoint, an unknown architecture, or a layer
+// that no runner can do, with the reasons of each.
 OpenedModel open_model(const std::string& path, const LoadOptions& options, const LogSink& log);
+
+// Reads the weights, the tokenizer and the chat template.
 LoadedModel load_model(OpenedModel opened, const ProgressSink& progress, const LogSink& log);
 
-// The lists themselves, for `doctor`, `explain` and error messages.
+// What the decoder of an opened model is built with; for load_moe_layer.
+model::DecoderOptions decoder_options(const OpenedModel& opened);
+
+// The lists themselves, for reports and error messages. Runners are in order of preference.
 std::vector<model::Family> families();
+std::vector<ckpt::Scheme> schemes();
+std::vector<std::unique_ptr<Runner>> runners(ThreadPool& pool, cpu::Isa isa);
+
+// The instruction set to use when at most `limit` ("auto", "scalar", "avx2", "avx512", "avx512_bf16") may be.
+cpu::Isa isa_for(const std::string& limit);
 
 }  // namespace sluice::app

@@ -24,7 +24,7 @@ void validate(const Sampling& s) {
 }  // namespace
 
 std::string_view finish_name(FinishReason reason) {
-  constexpr std::string_view kNames[] = {"none", "stop", "length", "error"};
+  constexpr std::string_view kNames[] = {"none", "stop", "length", "error", "cancelled"};
   return kNames[static_cast<std::size_t>(reason)];
 }
 

@@ -32,7 +32,13 @@ struct Request {
 // room in the context, or sampling values out of range.
 void validate(const Request& request, std::int64_t vocab, std::int64_t context);
 
-enum class FinishReason : std::uint8_t { none, stop, length, error };
+enum class FinishReason : std::uint8_t {
+  none,
+  stop,       // one of stop_ids
+  length,     // max_new_tokens
+  error,      // Event::error says why
+  cancelled,  // by the caller; never in an event
+};
 
 std::string_view finish_name(FinishReason reason);  // "stop", "length", ...
 

@@ -1,0 +1,83 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "app/wiring.h"
+
+namespace sluice::app {
+namespace {
+
+std::int64_t count_parameters(const ckpt::Checkpoint& checkpoint) {
+  std::int64_t total = 0;
+  for (const ckpt::TensorEntry* tensor : checkpoint.tensors()) {
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : tensor->shape) elements *= extent;
+    total += elements;
+  }
+  return total;
+}
+
+// "cpu", or "cpu, reference" when layers differ.
+std::string runner_names(const OpenedModel& model) {
+  std::vector<std::string> names;
+  for (const Selection& selection : model.selections) {
+    if (selection.chosen == nullptr) continue;
+    const std::string name(selection.chosen->name());
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list.empty() ? "none (no MoE layers)" : list;
+}
+
+ModelFacts facts_of(const LoadedModel& m, double load_seconds) {
+  const OpenedModel& opened = m.opened;
+  ModelFacts f;
+  f.architecture = opened.config.architecture;
+  f.parameters = count_parameters(*opened.checkpoint);
+  f.file_bytes = static_cast<std::int64_t>(opened.checkpoint->tensor_bytes());
+  f.bits_per_weight =
+      8.0 * static_cast<double>(f.file_bytes) / static_cast<double>(std::max<std::int64_t>(f.parameters, 1));
+  f.recipe = recipe_info(opened.recipe).name;
+  f.runner = runner_names(opened);
+  f.device = opened.backend->describe();
+  f.resident_bytes = m.decoder->weight_bytes().total();
+  f.kv_bytes_per_token = m.decoder->kv_bytes_per_token();
+  const engine::EngineOptions& e = opened.options.engine;
+  f.context_length = e.context_length;
+  f.kv_bytes = f.kv_bytes_per_token * (e.kv_tokens > 0 ? e.kv_tokens : e.context_length);
+  f.load_seconds = load_seconds;
+  return f;
+}
+
+void tell_leftovers(const ckpt::WeightSource& weights, const LogSink& log) {
+  if (!log) return;
+  for (const std::string& note : weights.notes()) log(LogLevel::warning, note);
+  const std::vector<std::string> unused = weights.unused();
+  if (!unused.empty()) {
+    log(LogLevel::warning,
+        fmt::format("{} tensors of the checkpoint have no use here: {}", unused.size(), ckpt::first_few(unused)));
+  }
+}
+
+}  // namespace
+
+LoadedModel load_model(OpenedModel opened, const ProgressSink& progress, const LogSink& log) {
+  const auto start = std::chrono::steady_clock::now();
+  LoadedModel m;
+  m.opened = std::move(opened);
+  m.tokenizer = std::make_unique<text::Tokenizer>(text::Tokenizer::load(m.opened.path));
+  m.generation = m.opened.checkpoint->generation();
+  m.decoder = model::load_decoder(m.opened.config, *m.opened.weights, decoder_options(m.opened), progress);
+  tell_leftovers(*m.opened.weights, log);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  m.facts = facts_of(m, seconds.count());
+  return m;
+}
+
+std::unique_ptr<engine::Engine> LoadedModel::make_engine() const {
+  return std::make_unique<engine::Engine>(*decoder, opened.options.engine);
+}
+
+}  // namespace sluice::app

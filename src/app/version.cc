@@ -1,0 +1,15 @@
+#include "app/version.h"
+
+#include <fmt/core.h>
+
+#include "cpu/features.h"
+
+namespace sluice::app {
+
+std::string version_text() {
+  const cpu::Features features = cpu::detect_features();
+  return fmt::format("sluice {} ({}, {})", SLUICE_VERSION, SLUICE_COMPILER,
+                     cpu::describe(features, cpu::choose_isa(features)));
+}
+
+}  // namespace sluice::app

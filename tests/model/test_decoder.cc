@@ -1,0 +1,140 @@
+#include "model/test_decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+#include "checkpoint/safetensors.h"
+#include "checkpoint/scheme_plain.h"
+#include "cpu/backend.h"
+#include "cpu/runner_bf16.h"
+#include "model/family.h"
+#include "moe/reference_runner.h"
+
+namespace sluice::testing {
+namespace {
+
+Problem problem_for(const LayerSpec& layer, const Backend& backend, DType compute) {
+  Problem p;
+  p.layer = layer;
+  p.recipe = compute == DType::f32 ? Recipe::f32 : Recipe::bf16;
+  p.device = backend.device();
+  p.max_tokens = 512;
+  p.row_invariant = true;
+  return p;
+}
+
+model::DecoderOptions decoder_options(const TestDecoder& t, const TestDecoderOptions& o) {
+  model::DecoderOptions d;
+  d.backend = t.backend.get();
+  d.compute = o.compute;
+  d.max_positions = o.context > 0 ? o.context : t.config.max_positions;
+  d.block_tokens = o.block_tokens;
+  std::vector<const Runner*> candidates;
+  for (const auto& runner : t.runners) candidates.push_back(runner.get());
+  for (const model::BlockSpec& block : t.config.layers) {
+    d.problems.emplace_back();
+    d.runners.push_back(nullptr);
+    if (block.moe() == nullptr) continue;
+    d.problems.back() = problem_for(*block.moe(), *t.backend, o.compute);
+    d.runners.back() = select_runner(candidates, d.problems.back(), o.runner).chosen;
+  }
+  return d;
+}
+
+template <class T>
+std::vector<T> read(const ckpt::SafetensorsFile& file, const std::string& name) {
+  const ckpt::TensorEntry* entry = file.find(name);
+  if (entry == nullptr) throw std::runtime_error(file.path() + " has no " + name);
+  std::vector<T> values(entry->bytes / sizeof(T));
+  std::memcpy(values.data(), entry->data, entry->bytes);
+  return values;
+}
+
+// One chunk of a single sequence whose blocks are 0, 1, 2, ...; host memory is device memory on the CPU.
+void forward_chunk(const model::Decoder& decoder, model::KvState& kv, const std::vector<std::int32_t>& prompt,
+                   std::int64_t begin, std::int64_t end, float* logits) {
+  const std::int64_t tokens = end - begin;
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(tokens));
+  std::vector<std::int32_t> rows(positions.size());
+  std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(begin));
+  std::iota(rows.begin(), rows.end(), 0);
+  const std::int32_t query_start[] = {0, static_cast<std::int32_t>(tokens)};
+  std::vector<std::int32_t> table(prompt.size());
+  std::iota(table.begin(), table.end(), 0);
+  model::ForwardArgs args;
+  args.batch = {tokens,
+                1,
+                prompt.data() + begin,
+                positions.data(),
+                query_start,
+                table.data(),
+                static_cast<std::int64_t>(table.size()),
+                end};
+  args.kv = &kv;
+  args.logit_rows = rows.data();
+  args.logits = dense_view(logits, DType::f32, tokens, decoder.config().vocab);
+  const Buffer memory = decoder.backend().alloc(decoder.workspace_bytes(tokens, end));
+  Workspace workspace(memory.data(), memory.bytes());
+  decoder.forward(args, workspace, {});
+}
+
+}  // namespace
+
+TestDecoder load_test_decoder(const std::string& folder, const TestDecoderOptions& options,
+                              const ProgressSink& progress) {
+  TestDecoder t;
+  t.checkpoint = ckpt::Checkpoint::open(folder);
+  const std::vector<model::Family> families = {model::qwen3_moe_family()};
+  const model::Family& family = model::find_family(families, t.checkpoint->config());
+  t.config = family.configure(t.checkpoint->config());
+  t.weights = ckpt::plain_scheme().open(*t.checkpoint, family.names(t.config));
+  const cpu::Isa isa = cpu::choose_isa(cpu::detect_features());
+  t.pool = std::make_unique<ThreadPool>(options.threads);
+  t.backend = std::make_unique<cpu::CpuBackend>(*t.pool, isa);
+  t.runners.push_back(cpu::make_cpu_runner(*t.pool, isa));
+  t.runners.push_back(make_reference_runner(t.pool.get()));
+  t.decoder = model::load_decoder(t.config, *t.weights, decoder_options(t, options), progress);
+  return t;
+}
+
+std::string bundled_model(const std::string& name) { return std::string(SLUICE_SOURCE_DIR) + "/models/" + name; }
+
+std::vector<float> prompt_logits(const model::Decoder& decoder, const std::vector<std::int32_t>& prompt,
+                                 std::int64_t chunk) {
+  const auto n = static_cast<std::int64_t>(prompt.size());
+  const std::int64_t vocab = decoder.config().vocab;
+  model::KvState kv = decoder.make_kv(n);
+  std::vector<float> logits(static_cast<std::size_t>(n * vocab));
+  for (std::int64_t begin = 0; begin < n; begin += chunk) {
+    forward_chunk(decoder, kv, prompt, begin, std::min(begin + chunk, n), logits.data() + begin * vocab);
+  }
+  return logits;
+}
+
+std::vector<ReferencePrompt> read_references(const std::string& folder) {
+  const ckpt::SafetensorsFile file(folder + "/reference.safetensors");
+  std::vector<ReferencePrompt> prompts;
+  for (int i = 0; file.find("prompt" + std::to_string(i) + ".input_ids") != nullptr; ++i) {
+    const std::string p = "prompt" + std::to_string(i);
+    prompts.push_back({read<std::int32_t>(file, p + ".input_ids"), read<float>(file, p + ".last_logits"),
+                       read<float>(file, p + ".logprob_of_next"), read<std::int32_t>(file, p + ".greedy")});
+  }
+  return prompts;
+}
+
+double relative_l2(const std::vector<float>& found, const std::vector<float>& expected) {
+  if (found.size() != expected.size()) throw std::runtime_error("lengths differ");
+  double difference = 0.0;
+  double norm = 0.0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const double d = static_cast<double>(found[i]) - expected[i];
+    difference += d * d;
+    norm += static_cast<double>(expected[i]) * expected[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+}  // namespace sluice::testing
