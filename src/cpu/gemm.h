@@ -36,6 +36,13 @@ constexpr std::int64_t packed_row_bytes(std::int64_t cols, Element element) {
   return ceil_div(cols, kSegmentK) * kSegmentK * element_bytes(element);
 }
 
+// Pairs that a worker takes at a time, so that `chunks` x `pairs` make about `pieces` pieces of at least `least` pairs.
+constexpr std::int64_t piece_pairs(std::int64_t chunks, std::int64_t pairs, std::int64_t pieces, std::int64_t least) {
+  const std::int64_t wanted = chunks * pairs / pieces;
+  const std::int64_t floor = least < pairs ? least : pairs;
+  return wanted < floor ? floor : wanted < pairs ? wanted : pairs;
+}
+
 // Input rows of a chunk, packed block after block; block b starts at data + first(b) * packed_row_bytes.
 struct PackedRows {
   std::byte* data = nullptr;

@@ -21,8 +21,7 @@ void RunSteps::for_each_piece(std::int64_t pairs,
                               FunctionRef<void(std::int64_t, std::int64_t, std::int64_t, WorkerScratch&)> body) const {
   constexpr std::int64_t kPiecesOfWorker = 48;
   constexpr std::int64_t kLeastPairs = 4;
-  const std::int64_t wanted = plan.chunk_count * pairs / (pool.size() * kPiecesOfWorker);
-  const std::int64_t grain = std::clamp<std::int64_t>(wanted, std::min(kLeastPairs, pairs), pairs);
+  const std::int64_t grain = piece_pairs(plan.chunk_count, pairs, pool.size() * kPiecesOfWorker, kLeastPairs);
   const std::int64_t pieces = ceil_div(pairs, grain);
   pool.parallel_for(plan.chunk_count * pieces, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
     for (std::int64_t i = begin; i < end; ++i) {

@@ -1,0 +1,46 @@
+// Dense projections on the CPU: y = x W^T (+ bias), with weights packed once in panels.
+//
+// Called by the CPU backend: make_dense at load time, linear at run time, which allocates nothing and computes on the
+// pool. Row-invariant (architecture 4.5): a row's bits depend on nothing but the row, the weight and the instruction
+// set. Weights of compute type f32 that come in bf16 stay in bf16 and are widened in registers, which is exact.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/buffer.h"
+#include "core/thread_pool.h"
+#include "core/workspace.h"
+#include "cpu/gemm.h"
+#include "moe/backend.h"
+
+namespace sluice::cpu {
+
+class PackedDense final : public DenseWeight {
+ public:
+  PackedDense(const QuantTensor& weight, DType compute_);
+
+  const std::byte* pair(std::int64_t p) const { return data_.as<std::byte>() + p * layout.pair_bytes(); }
+
+  PanelLayout layout;
+  DType compute;  // bf16 or f32
+
+ private:
+  friend std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, DType compute, ThreadPool& pool);
+  void fill(const QuantTensor& weight, ThreadPool& pool);
+
+  Buffer data_;
+};
+
+// Packs `weight`, of any format that decode_row knows, for inputs of type `compute`: bf16 (weights are rounded to bf16
+// once) or f32. Throws Error(unsupported) for other types.
+std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, DType compute, ThreadPool& pool);
+
+// Workspace bytes of linear() with up to `tokens` rows of up to `cols` inputs.
+std::size_t linear_workspace_bytes(std::int64_t tokens, std::int64_t cols);
+
+// args.weight is a PackedDense; x has its compute type, y is f32 or bf16. Throws Error(usage) when they don't fit.
+void linear(const GemmKernels& kernels, ThreadPool& pool, const LinearArgs& args, Workspace& workspace);
+
+}  // namespace sluice::cpu
