@@ -51,12 +51,12 @@ class Chat {
     messages_.push_back(message("user", line));
     text::RenderOptions render;
     render.add_generation_prompt = true;
-    render.bos_token = model_.tokenizer->bos_token();
-    render.eos_token = model_.tokenizer->eos_token();
+    render.bos_token = spelled(model_.tokenizer->bos_id());
+    render.eos_token = spelled(model_.tokenizer->eos_id());
     render.now = std::time(nullptr);
     const std::string prompt = model_.chat_template->render(Json(messages_), render);
     engine::Request request;
-    request.prompt = model_.tokenizer->encode(prompt, /*add_special_tokens=*/false);
+    request.prompt = model_.tokenizer->encode(prompt, /*add_special_tokens=*/false, /*parse_special=*/true);
     request.max_new_tokens = options_.max_new_tokens >= 0 ? options_.max_new_tokens : kDefaultNewTokens;
     request.stop_ids = stop_ids_of(options_, model_.generation);
     request.sampling = sampling_of(options_, model_.generation);
@@ -65,6 +65,10 @@ class Chat {
                                    stop_strings_of(options_, model_.generation), show_piece);
     messages_.push_back(message("assistant", answer.text));
     show_piece("\n");
+  }
+
+  std::string spelled(std::optional<std::int32_t> id) const {
+    return id ? std::string(model_.tokenizer->token(*id)) : "";
   }
 
   const engine::Stats& stats() const { return engine_->stats(); }

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "app/read_limit.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -71,11 +72,11 @@ std::vector<std::int32_t> stop_ids_of(const Options& o, const ckpt::GenerationCo
 }
 
 AnswerStream::AnswerStream(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop_strings)
-    : decoder_(tokenizer), matcher_(stop_strings) {}
+    : decoder_(tokenizer, /*skip_special=*/true), matcher_(stop_strings) {}
 
 std::string AnswerStream::match(const std::string& piece) {
   std::string certain = matcher_.push(piece);
-  stopped_ = matcher_.stopped();
+  stopped_ = matcher_.found();
   return certain;
 }
 

@@ -14,7 +14,7 @@ const text::Tokenizer& bundled_tokenizer() {
 std::string shown(const std::string& answer, const std::vector<std::string>& stops) {
   AnswerStream stream(bundled_tokenizer(), stops);
   std::string text;
-  for (const std::int32_t id : bundled_tokenizer().encode(answer, false)) {
+  for (const std::int32_t id : bundled_tokenizer().encode(answer, false, true)) {
     text += stream.push(id);
     if (stream.stopped()) break;
   }
@@ -31,7 +31,7 @@ TEST(AnswerStream, CharactersArriveWhole) {
   const std::string answer = "caf\xC3\xA9 \xE4\xB8\xAD\xF0\x9F\x98\x80!";
   AnswerStream stream(bundled_tokenizer(), {});
   std::string text;
-  for (const std::int32_t id : bundled_tokenizer().encode(answer, false)) {
+  for (const std::int32_t id : bundled_tokenizer().encode(answer, false, true)) {
     const std::string piece = stream.push(id);
     const bool starts_inside = !piece.empty() && (static_cast<unsigned char>(piece[0]) & 0xC0) == 0x80;
     EXPECT_FALSE(starts_inside);
