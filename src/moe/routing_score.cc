@@ -10,8 +10,12 @@ constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
-// log(1 + exp(x)) without overflow.
-float softplus(float x) { return (x > 0.0f ? x : 0.0f) + std::log1p(std::exp(-std::fabs(x))); }
+// sqrt(log(1 + exp(x))) without overflow, and without the loss of exp(x) below -87, whose root is still a normal
+// number: below -20 log(1 + y) equals y in fp32.
+float sqrt_softplus(float x) {
+  if (x < -20.0f) return std::exp(0.5f * x);
+  return std::sqrt((x > 0.0f ? x : 0.0f) + std::log1p(std::exp(-std::fabs(x))));
+}
 
 void softmax(const float* logits, std::int32_t experts, float* scores) {
   float top = kMinusInf;
@@ -42,7 +46,7 @@ void clean_logits(const float* logits, std::int32_t experts, float* out) {
 void score(Scoring scoring, const float* logits, std::int32_t experts, float* scores) {
   if (scoring == Scoring::softmax) return softmax(logits, experts, scores);
   for (std::int32_t e = 0; e < experts; ++e) {
-    scores[e] = scoring == Scoring::sigmoid ? sigmoid(logits[e]) : std::sqrt(softplus(logits[e]));
+    scores[e] = scoring == Scoring::sigmoid ? sigmoid(logits[e]) : sqrt_softplus(logits[e]);
   }
 }
 

@@ -152,11 +152,12 @@ def order_of(keys):
 
 
 def unclear(keys, count):
-    """Whether two of the first count + 1 keys differ by so little that float32 rounding may order them otherwise."""
-    top = keys[order_of(keys)][: count + 1]
-    top = top[np.isfinite(top)]
-    gaps = top[:-1] - top[1:]
-    return bool(np.any((gaps > 0) & (gaps < 1e-6 * np.maximum(1, np.abs(top[:-1])))))
+    """Whether different keys that matter to the first `count` are so close that float32 rounding may order them otherwise."""
+    keys = np.sort(keys)[::-1]
+    last = keys[count - 1]
+    keys = keys[np.isfinite(keys) & (keys >= last - 1e-6 * max(1, abs(last)))]
+    gaps = keys[:-1] - keys[1:]
+    return bool(np.any((gaps > 0) & (gaps < 1e-6 * np.maximum(1, np.abs(keys[:-1])))))
 
 
 def allowed_experts(spec, keys, fault):
@@ -197,7 +198,10 @@ def route_row(spec, row, bias, table_row, fault):
         weights = weights + bias[ids]
     if spec["renormalize"] and fault != "no_renormalize":
         total = weights.sum() + spec["epsilon"]
+        # Of scores as small as these float32 has lost the ratios, or the scores altogether: no weight is expected.
+        faint = 0 < weights.sum() < 1e-30
         weights = weights / total if total > 0 else weights
+        weights = np.full_like(weights, np.nan) if faint else weights
     weights = weights * spec["scaling"] ** (2 if fault == "scaled_twice" else 1)
     shared = spec["fused_shared"]
     ids = np.concatenate([ids, spec["experts"] + np.arange(shared)])
@@ -206,7 +210,7 @@ def route_row(spec, row, bias, table_row, fault):
 
 
 def route(spec, logits, bias=None, table=None, tokens=None, fault=""):
-    """(ids [T, k], weights [T, k] float64, unclear [T])."""
+    """(ids [T, k], weights [T, k] float64 with NaN where none is expected, unclear [T])."""
     ids, weights, vague = [], [], []
     for t, row in enumerate(logits):
         if 0 <= spec["valid_tokens"] <= t:
