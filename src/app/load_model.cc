@@ -68,6 +68,9 @@ LoadedModel load_model(OpenedModel opened, const ProgressSink& progress, const L
   LoadedModel m;
   m.opened = std::move(opened);
   m.tokenizer = std::make_unique<text::Tokenizer>(text::Tokenizer::load(m.opened.path));
+  if (std::optional<text::ChatTemplate> chat = text::load_chat_template(m.opened.path)) {
+    m.chat_template = std::make_unique<text::ChatTemplate>(*std::move(chat));
+  }
   m.generation = m.opened.checkpoint->generation();
   m.decoder = model::load_decoder(m.opened.config, *m.opened.weights, decoder_options(m.opened), progress);
   tell_leftovers(*m.opened.weights, log);

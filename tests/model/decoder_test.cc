@@ -131,9 +131,8 @@ TEST(Decoder, CountsItsWeights) {
 
 TEST(Decoder, MissingTensorIsNamed) {
   const ToyModel toy;
-  const std::vector<model::Family> none;
   try {
-    // The bundled model's files with another layer count: layer 4 has no tensors.
+    // A layer more than the files have.
     TestDecoder t = load_test_decoder(toy.folder());
     t.config.layers.push_back(t.config.layers.front());
     model::DecoderOptions options;

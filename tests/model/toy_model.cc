@@ -7,7 +7,6 @@
 #include <fstream>
 #include <limits>
 #include <list>
-#include <random>
 #include <vector>
 
 #include "checkpoint/safetensors_writer.h"
@@ -18,7 +17,7 @@ namespace {
 
 class Writer {
  public:
-  explicit Writer(const ToyOptions& o) : o_(o), rng_(o.seed) {}
+  explicit Writer(const ToyOptions& o) : o_(o), state_(o.seed) {}
 
   void write(const std::string& path) {
     matrix("model.embed_tokens.weight", o_.vocab, o_.hidden, 1.0f, o_.nan_token);
@@ -34,21 +33,27 @@ class Writer {
     file_.add(name, DType::bf16, std::move(shape), data_.back());
   }
 
+  // Uniform: its tails don't matter, and it's quick to draw.
+  std::vector<Bf16> random(std::int64_t n, float mean, float deviation) {
+    std::vector<Bf16> values(static_cast<std::size_t>(n));
+    for (Bf16& v : values) {
+      state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+      const float unit = static_cast<float>(state_ >> 40) * 0x1p-24f;  // [0, 1)
+      v = to_bf16(mean + deviation * 3.4641016f * (unit - 0.5f));      // sqrt(12): standard deviation 1
+    }
+    return values;
+  }
+
   // Standard deviation gain / sqrt(cols), so that outputs have about the size of `gain` times the inputs'.
   void matrix(const std::string& name, std::int64_t rows, std::int64_t cols, float gain, std::int64_t nan_row = -1) {
-    std::normal_distribution<float> normal(0.0f, gain / std::sqrt(static_cast<float>(cols)));
-    std::vector<Bf16> values(static_cast<std::size_t>(rows * cols));
-    for (Bf16& v : values) v = to_bf16(normal(rng_));
+    std::vector<Bf16> values = random(rows * cols, 0.0f, gain / std::sqrt(static_cast<float>(cols)));
     if (nan_row >= 0)
       values[static_cast<std::size_t>(nan_row * cols)] = to_bf16(std::numeric_limits<float>::quiet_NaN());
     add(name, {rows, cols}, std::move(values));
   }
 
   void vector(const std::string& name, std::int64_t n, float mean, float spread) {
-    std::normal_distribution<float> normal(mean, spread);
-    std::vector<Bf16> values(static_cast<std::size_t>(n));
-    for (Bf16& v : values) v = to_bf16(normal(rng_));
-    add(name, {n}, std::move(values));
+    add(name, {n}, random(n, mean, spread));
   }
   void norm(const std::string& name, std::int64_t n) { vector(name, n, 1.0f, 0.2f); }
 
@@ -80,7 +85,7 @@ class Writer {
   }
 
   const ToyOptions& o_;
-  std::mt19937 rng_;
+  std::uint64_t state_;
   std::list<std::vector<Bf16>> data_;
   ckpt::SafetensorsWriter file_;
 };
