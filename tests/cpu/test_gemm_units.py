@@ -1,0 +1,39 @@
+"""The units compiled with wide instructions must not define functions that the linker could merge into other code."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+BUILD = pathlib.Path(os.environ["SLUICE_BUILD_DIR"])
+UNITS = ["gemm_scalar", "gemm_avx2", "gemm_avx512", "gemm_avx512_bf16"]
+
+
+def symbols(unit):
+    (path,) = BUILD.glob(f"src/cpu/CMakeFiles/sluice_cpu.dir/isa/{unit}.cc.o")
+    lines = subprocess.run(["nm", "-C", "--defined-only", path], capture_output=True, text=True, check=True).stdout
+    return [line.split(" ", 2)[1:] for line in lines.splitlines()]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_defines_no_weak_symbols(unit):
+    weak = [name for kind, name in symbols(unit) if kind in "WwVvuBDCG"]
+    assert weak == []
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_exports_its_table_only(unit):
+    exported = [name for kind, name in symbols(unit) if kind == "T"]
+    assert exported == [f"sluice::cpu::{unit}()"]
+
+
+# Sums that are spilled cost more than half of the speed and are invisible in the source.
+def test_largest_kernel_keeps_its_sums_in_registers():
+    (path,) = BUILD.glob("src/cpu/CMakeFiles/sluice_cpu.dir/isa/gemm_avx512_bf16.cc.o")
+    command = ["objdump", "-dC", "--no-show-raw-insn", path]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    kernels = [f for f in text.split("\n\n") if ", 12>(" in f.lstrip().split("\n", 1)[0]]
+    assert len(kernels) == 3  # bf16, f32 x bf16, f32 x f32
+    for kernel in kernels:
+        assert [line for line in kernel.split("\n") if "zmm" in line and ("(%rsp)" in line or "(%rbp)" in line)] == []
