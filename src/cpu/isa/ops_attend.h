@@ -1,0 +1,263 @@
+// Attention of a tile of query rows against one chunk of keys: scores, softmax, weighted values; folding of chunks.
+//
+// Every row is computed by the same operations in the same order, however many rows share a register block: a score is
+// one ascending chain over the columns of the head, a value sum one ascending chain over the keys of the chunk that the
+// row sees. Keys outside [first, last) never enter a sum, whatever is stored there.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/ops_kernels.h"
+
+namespace sluice::cpu {
+namespace {
+
+inline constexpr int kBlockRows = 4;
+
+template <int N>
+struct Constant {
+  static constexpr int value = N;
+};
+
+// Calls f(Constant<n>, first row) for blocks of kBlockRows rows and the rest.
+template <class F>
+inline void for_row_blocks(int rows, F f) {
+  int row = 0;
+  for (; row + kBlockRows <= rows; row += kBlockRows) f(Constant<kBlockRows>{}, row);
+  switch (rows - row) {
+    case 3:
+      return f(Constant<3>{}, row);
+    case 2:
+      return f(Constant<2>{}, row);
+    case 1:
+      return f(Constant<1>{}, row);
+    default:
+      return;
+  }
+}
+
+template <class Dot, int R, int P>
+inline void score_block(const AttendChunk& a, int row, int panel) {
+  V acc[R][P];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) acc[r][p] = zero();
+  }
+  const float* query = a.packed_query + static_cast<std::int64_t>(row) * a.dims;
+  const int lines = a.dims / Dot::kColumnsPerLine;
+  for (int line = 0; line < lines; ++line) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      const typename Dot::Line keys(static_cast<const char*>(a.k_panels[panel + p]) +
+                                    64 * static_cast<std::int64_t>(line));
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) acc[r][p] = keys.step(acc[r][p], query + r * a.dims, line);
+    }
+  }
+  const V scale = broadcast(a.scale);
+  float* out = a.scores + row * kChunkTokens + panel * kPanelTokens;
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) store(out + r * kChunkTokens + p * kPanelTokens, mul(acc[r][p], scale));
+  }
+}
+
+struct KeyRange {
+  int first = kChunkTokens;
+  int last = 0;
+};
+
+// Keys that at least one row of the tile sees.
+inline KeyRange seen_keys(const AttendChunk& a) {
+  KeyRange seen;
+  for (int r = 0; r < a.rows; ++r) {
+    if (a.first[r] >= a.last[r]) continue;
+    if (a.first[r] < seen.first) seen.first = a.first[r];
+    if (a.last[r] > seen.last) seen.last = a.last[r];
+  }
+  return seen;
+}
+
+template <class Dot>
+inline void all_scores(const AttendChunk& a, KeyRange seen) {
+  for (int r = 0; r < a.rows; ++r) {
+    Dot::pack(a.query[r], a.head_dim, a.dims, a.packed_query + static_cast<std::int64_t>(r) * a.dims);
+  }
+  const int end = (seen.last + kPanelTokens - 1) / kPanelTokens;
+  int panel = seen.first / kPanelTokens;
+  for (; panel + kScorePanels <= end; panel += kScorePanels) {
+    for_row_blocks(a.rows, [&](auto n, int row) { score_block<Dot, decltype(n)::value, kScorePanels>(a, row, panel); });
+  }
+  for (; panel < end; ++panel) {
+    for_row_blocks(a.rows, [&](auto n, int row) { score_block<Dot, decltype(n)::value, 1>(a, row, panel); });
+  }
+}
+
+inline V seen_or(V scores, int panel, int first, int last, V other) {
+  const int low = first - panel * kPanelTokens;
+  const int high = last - panel * kPanelTokens;
+  if (low <= 0 && high >= kPanelTokens) return scores;
+  const std::uint32_t below_high = high >= kPanelTokens ? 0xFFFFu : (1u << high) - 1u;
+  const std::uint32_t below_low = low <= 0 ? 0u : (1u << low) - 1u;
+  return select(below_high & ~below_low, scores, other);
+}
+
+// Scores of one row become weights exp(score - max); also their maximum and sum.
+inline void softmax_row(const AttendChunk& a, int row) {
+  const int first = a.first[row];
+  const int last = a.last[row];
+  float* scores = a.scores + row * kChunkTokens;
+  const V lowest = broadcast(-__builtin_inff());
+  V top = lowest;
+  for (int p = first / kPanelTokens; p * kPanelTokens < last; ++p) {
+    top = max(top, seen_or(load(scores + p * kPanelTokens), p, first, last, lowest));
+  }
+  const float maximum = reduce_max(top);
+  V sum = zero();
+  for (int p = first / kPanelTokens; p * kPanelTokens < last; ++p) {
+    const V weight = exp(sub(load(scores + p * kPanelTokens), broadcast(maximum)));
+    const V seen = seen_or(weight, p, first, last, zero());
+    store(scores + p * kPanelTokens, seen);
+    sum = add(sum, seen);
+  }
+  a.out.max[row] = maximum;
+  a.out.sum[row] = reduce_add(sum);
+}
+
+inline V load_value(const float* p) { return load(p); }
+inline V load_value(const std::uint16_t* p) { return load_bf16(p); }
+
+// acc of R rows and C vectors of columns += weights of keys [first, last) times their values.
+template <class Value, int R, int C>
+inline void value_block(const AttendChunk& a, int row, int column, int first, int last) {
+  float* out = a.out.acc + static_cast<std::int64_t>(row) * a.dims + column;
+  const float* weights = a.scores + row * kChunkTokens;
+  V acc[R][C];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) acc[r][c] = load(out + r * a.dims + 16 * c);
+  }
+  for (int key = first; key < last;) {
+    const int panel = key / kPanelTokens;
+    const int end = last < (panel + 1) * kPanelTokens ? last : (panel + 1) * kPanelTokens;
+    const auto* values = static_cast<const Value*>(a.v_panels[panel]) + (key % kPanelTokens) * a.dims + column;
+    for (; key < end; ++key, values += a.dims) {
+      V value[C];
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) value[c] = load_value(values + 16 * c);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const V weight = broadcast(weights[r * kChunkTokens + key]);
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) acc[r][c] = fma(weight, value[c], acc[r][c]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) store(out + r * a.dims + 16 * c, acc[r][c]);
+  }
+}
+
+// Rows of a block that see different keys share the middle part only; each row's chain of additions stays ascending.
+template <class Value, int R, int C>
+inline void value_rows(const AttendChunk& a, int row, int column) {
+  int first = a.first[row];
+  int last = a.last[row];
+  for (int r = 1; r < R; ++r) {
+    if (a.first[row + r] > first) first = a.first[row + r];
+    if (a.last[row + r] < last) last = a.last[row + r];
+  }
+  if (first >= last) first = last = kChunkTokens;  // nothing in common: all keys are "before" it
+  for (int r = 0; r < R; ++r) {
+    const int end = a.last[row + r] < first ? a.last[row + r] : first;
+    if (a.first[row + r] < end) value_block<Value, 1, C>(a, row + r, column, a.first[row + r], end);
+  }
+  if (first >= last) return;
+  value_block<Value, R, C>(a, row, column, first, last);
+  for (int r = 0; r < R; ++r) {
+    if (last < a.last[row + r]) value_block<Value, 1, C>(a, row + r, column, last, a.last[row + r]);
+  }
+}
+
+template <class Value>
+inline void all_values(const AttendChunk& a) {
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(a.rows) * a.dims; i += 16) store(a.out.acc + i, zero());
+  int column = 0;
+  for (; column + 16 * kValueVecs <= a.dims; column += 16 * kValueVecs) {
+    for_row_blocks(a.rows, [&](auto n, int row) { value_rows<Value, decltype(n)::value, kValueVecs>(a, row, column); });
+  }
+  for (; column < a.dims; column += 16) {
+    for_row_blocks(a.rows, [&](auto n, int row) { value_rows<Value, decltype(n)::value, 1>(a, row, column); });
+  }
+}
+
+template <class Dot, class Value>
+inline void attend_chunk(const AttendChunk& a) {
+  all_scores<Dot>(a, seen_keys(a));
+  for (int r = 0; r < a.rows; ++r) {
+    if (a.first[r] < a.last[r]) {
+      softmax_row(a, r);
+    } else {
+      a.out.max[r] = -__builtin_inff();
+      a.out.sum[r] = 0;
+    }
+  }
+  all_values<Value>(a);
+}
+
+inline float exp_of(float x) {
+  float all[16];
+  store(all, exp(broadcast(x)));
+  return all[0];
+}
+
+inline void fold_row(const AttendState& into, const AttendState& next, int row, int dims) {
+  if (next.sum[row] == 0.0f) return;
+  float* acc = into.acc + static_cast<std::int64_t>(row) * dims;
+  const float* other = next.acc + static_cast<std::int64_t>(row) * dims;
+  if (into.sum[row] == 0.0f) {
+    for (int c = 0; c < dims; c += 16) store(acc + c, load(other + c));
+    into.max[row] = next.max[row];
+    into.sum[row] = next.sum[row];
+    return;
+  }
+  const float maximum = into.max[row] > next.max[row] ? into.max[row] : next.max[row];
+  const float keep = exp_of(into.max[row] - maximum);
+  const float take = exp_of(next.max[row] - maximum);
+  for (int c = 0; c < dims; c += 16) {
+    store(acc + c, fma(broadcast(keep), load(acc + c), mul(broadcast(take), load(other + c))));
+  }
+  into.max[row] = maximum;
+  into.sum[row] = into.sum[row] * keep + next.sum[row] * take;
+}
+
+inline void fold_rows(const AttendState& into, const AttendState& next, std::int32_t rows, std::int32_t dims) {
+  for (int r = 0; r < rows; ++r) fold_row(into, next, r, dims);
+}
+
+inline void finish_row(const FinishRow& a) {
+  float keep = 1.0f;
+  float sum = a.sum;
+  if (a.sink != nullptr) {
+    const float maximum = a.max > *a.sink ? a.max : *a.sink;
+    keep = exp_of(a.max - maximum);
+    sum = sum * keep + exp_of(*a.sink - maximum);
+  }
+  const V factor = broadcast(keep / sum);
+  for_vectors(a.head_dim, [&](std::int64_t c, int lanes) {
+    const V y = mul(load_some(a.acc + c, lanes), factor);
+    if (a.out_bf16 != nullptr) {
+      store_some(a.out_bf16 + c, y, lanes);
+    } else {
+      store_some(a.out_f32 + c, y, lanes);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace sluice::cpu

@@ -1,0 +1,119 @@
+#include "cpu/kv_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "core/error.h"
+#include "numerics/bf16.h"
+
+namespace sluice::cpu {
+namespace {
+
+KvSpec checked(const KvSpec& spec) {
+  if (spec.kind == KvSpec::Kind::mla_latent) {
+    fail(ErrorCode::unsupported, "KV cache of kind mla_latent on the CPU", "gqa or sliding");
+  }
+  if (spec.dtype != DType::bf16 && spec.dtype != DType::f32) {
+    fail(ErrorCode::unsupported, "KV cache of type " + std::string(dtype_name(spec.dtype)), "bf16 or f32");
+  }
+  if (spec.block_tokens <= 0 || spec.block_tokens % kPanelTokens != 0) {
+    fail(ErrorCode::unsupported, "KV blocks of " + std::to_string(spec.block_tokens) + " tokens", "a multiple of 16");
+  }
+  if (spec.layers < 0 || spec.kv_heads <= 0 || spec.head_dim <= 0) {
+    fail(ErrorCode::usage, "KV cache without heads or columns", "kv_heads and head_dim of 1 or more");
+  }
+  return spec;
+}
+
+// One token and head into its place. K columns of a token are 64 bytes apart.
+template <class T, class Convert>
+void store_columns(const float* k, std::int32_t head_dim, std::byte* panel, std::int64_t slot, Convert convert) {
+  constexpr std::int32_t kGroup = 4 / sizeof(T);  // columns of one key that lie together
+  T* out = reinterpret_cast<T*>(panel) + slot * kGroup;
+  for (std::int32_t c = 0; c < head_dim; ++c) out[c / kGroup * kGroup * kPanelTokens + c % kGroup] = convert(k[c]);
+}
+
+struct Target {
+  std::byte* k;  // panels
+  std::byte* v;
+  std::int64_t slot;  // token within the panel
+};
+
+Target target_of(const KvStoreArgs& args, const CpuKvCache& cache, std::int64_t t, std::int32_t head) {
+  const std::int64_t position = args.batch->positions[t];
+  const std::int64_t block = block_of(*args.batch, sequence_of(*args.batch, t), position, cache);
+  const std::int64_t within = position % cache.spec().block_tokens;
+  return {cache.k_panel(args.layer, block, head, within / kPanelTokens),
+          cache.v_panel(args.layer, block, head, within / kPanelTokens), within % kPanelTokens};
+}
+
+void store_token(const KvStoreArgs& args, const CpuKvCache& cache, const OpsKernels& kernels, std::int64_t t,
+                 std::int32_t head) {
+  const std::int32_t d = cache.spec().head_dim;
+  const float* k = args.k.row<float>(t) + head * d;
+  const float* v = args.v.row<float>(t) + head * d;
+  const Target to = target_of(args, cache, t, head);
+  if (cache.spec().dtype == DType::bf16) {
+    store_columns<std::uint16_t>(k, d, to.k, to.slot, [](float x) { return to_bf16(x).bits; });
+    kernels.narrow(v, reinterpret_cast<std::uint16_t*>(to.v) + to.slot * cache.dims(), d);
+  } else {
+    store_columns<float>(k, d, to.k, to.slot, [](float x) { return x; });
+    std::memcpy(reinterpret_cast<float*>(to.v) + to.slot * cache.dims(), v,
+                static_cast<std::size_t>(d) * sizeof(float));
+  }
+}
+
+}  // namespace
+
+CpuKvCache::CpuKvCache(const KvSpec& spec, std::int64_t blocks)
+    : spec_(checked(spec)),
+      blocks_(blocks),
+      dims_((spec.head_dim + 15) / 16 * 16),
+      panels_per_block_(spec.block_tokens / kPanelTokens),
+      panel_bytes_(dtype_bytes(spec.dtype, static_cast<std::int64_t>(kPanelTokens) * dims_)) {
+  if (blocks < 0) fail(ErrorCode::usage, "KV cache of " + std::to_string(blocks) + " blocks", "0 or more");
+  const std::int64_t panels = spec.layers * blocks * spec.kv_heads * 2 * panels_per_block_;
+  memory_ = host_buffer(static_cast<std::size_t>(panels * panel_bytes_));
+}
+
+const CpuKvCache& own_cache(const KvCache* cache, std::int32_t layer) {
+  const auto* own = dynamic_cast<const CpuKvCache*>(cache);
+  if (own == nullptr)
+    fail(ErrorCode::usage, "KV cache of another backend, or none", "one from make_kv of this backend");
+  if (layer < 0 || layer >= own->spec().layers) {
+    fail(ErrorCode::usage, "KV layer " + std::to_string(layer), "0 to " + std::to_string(own->spec().layers - 1));
+  }
+  return *own;
+}
+
+std::int64_t block_of(const BatchView& batch, std::int64_t s, std::int64_t position, const CpuKvCache& cache) {
+  const std::int64_t index = position / cache.spec().block_tokens;
+  const bool inside = position >= 0 && index < batch.max_blocks;
+  const std::int64_t block = inside ? batch.block_table[s * batch.max_blocks + index] : -1;
+  if (block < 0 || block >= cache.blocks()) {
+    fail(ErrorCode::usage,
+         "no KV block for position " + std::to_string(position) + " of sequence " + std::to_string(s) + " in the step",
+         "a block below " + std::to_string(cache.blocks()) + " in its block table");
+  }
+  return block;
+}
+
+std::int64_t sequence_of(const BatchView& batch, std::int64_t t) {
+  const std::int32_t* starts = batch.query_start;
+  return std::upper_bound(starts, starts + batch.sequences + 1, static_cast<std::int32_t>(t)) - starts - 1;
+}
+
+void store_kv(const KvStoreArgs& args, const OpsKernels& kernels, ThreadPool& pool) {
+  const CpuKvCache& cache = own_cache(args.cache, args.layer);
+  const std::int64_t tokens = args.batch->tokens;
+  const std::int64_t heads = cache.spec().kv_heads;
+  // Heads outermost: the tokens of a grain then fill the same K lines while these are in the cache.
+  pool.parallel_for(tokens * heads, kPanelTokens, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      store_token(args, cache, kernels, i % tokens, static_cast<std::int32_t>(i / tokens));
+    }
+  });
+}
+
+}  // namespace sluice::cpu
