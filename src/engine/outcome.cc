@@ -55,6 +55,7 @@ void take_token(Event& event, Sequence& s, std::int32_t token, float logprob) {
 
 std::vector<std::int32_t> wanted_rows(const PlanSequence& plan, const Sequence& sequence) {
   std::vector<std::int32_t> rows;
+  rows.reserve(static_cast<std::size_t>(plan.scores) + 1);
   for (std::int32_t r = 0; r < plan.scores; ++r) rows.push_back(plan.first_score + r);
   if (shows_last_logits(plan, sequence)) rows.push_back(plan.sample_row);
   return rows;

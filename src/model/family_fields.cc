@@ -1,6 +1,7 @@
 #include "model/family_fields.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "checkpoint/rope_config.h"
@@ -15,7 +16,7 @@ std::int64_t max_positions_of(const ckpt::Fields& f) {
   const std::int64_t stated = f.get_int({"max_position_embeddings"}, ckpt::kPositionRange);
   const ckpt::RopeConfig rope = ckpt::read_rope(f);
   if (rope.type != ckpt::RopeType::yarn) return stated;
-  const auto extended = static_cast<std::int64_t>(static_cast<double>(rope.original_max_positions) * rope.factor + 0.5);
+  const std::int64_t extended = std::lround(static_cast<double>(rope.original_max_positions) * rope.factor);
   return std::max(stated, extended);
 }
 

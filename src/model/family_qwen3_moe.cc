@@ -69,7 +69,7 @@ ModelConfig configure(const ckpt::HfConfig& hf) {
     } else {
       block.ffn = DenseFfnSpec{f.get_int({"intermediate_size"}, kDimRange), gated_activation_of(f)};
     }
-    m.layers.push_back(std::move(block));
+    m.layers.push_back(block);
   }
   validate(m);
   return m;
