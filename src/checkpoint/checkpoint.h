@@ -16,6 +16,7 @@
 #include "checkpoint/config.h"
 #include "checkpoint/generation_config.h"
 #include "checkpoint/index.h"
+#include "checkpoint/messages.h"
 #include "checkpoint/safetensors.h"
 
 namespace sluice::ckpt {
