@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <ctime>
 #include <iostream>
 
 #include "cli/commands.h"
@@ -49,12 +48,11 @@ class Chat {
 
   void answer(const std::string& line) {
     messages_.push_back(message("user", line));
-    text::RenderOptions render;
-    render.add_generation_prompt = true;
-    render.bos_token = spelled(model_.tokenizer->bos_id());
-    render.eos_token = spelled(model_.tokenizer->eos_id());
-    render.now = std::time(nullptr);
-    const std::string prompt = model_.chat_template->render(Json(messages_), render);
+    text::ChatOptions chat;
+    chat.add_generation_prompt = true;
+    chat.bos_token = spelled(model_.tokenizer->bos_id());
+    chat.eos_token = spelled(model_.tokenizer->eos_id());
+    const std::string prompt = model_.chat_template->render(Json(messages_), chat);
     engine::Request request;
     request.prompt = model_.tokenizer->encode(prompt, /*add_special_tokens=*/false, /*parse_special=*/true);
     request.max_new_tokens = options_.max_new_tokens >= 0 ? options_.max_new_tokens : kDefaultNewTokens;
@@ -67,8 +65,9 @@ class Chat {
     show_piece("\n");
   }
 
-  std::string spelled(std::optional<std::int32_t> id) const {
-    return id ? std::string(model_.tokenizer->token(*id)) : "";
+  std::optional<std::string> spelled(std::optional<std::int32_t> id) const {
+    if (!id) return std::nullopt;
+    return std::string(model_.tokenizer->token(*id));
   }
 
   const engine::Stats& stats() const { return engine_->stats(); }

@@ -85,8 +85,9 @@ class Asker {
 
   void submit(std::size_t question) {
     engine::Request request;
-    request.prompt = model_.tokenizer->encode(few_shot_prompt(task_.shots, task_.questions[question]), /*add_special_tokens=*/true,
-                                                /*parse_special=*/true);
+    request.prompt =
+        model_.tokenizer->encode(few_shot_prompt(task_.shots, task_.questions[question]), /*add_special_tokens=*/true,
+                                 /*parse_special=*/true);
     request.max_new_tokens = new_tokens_;
     request.stop_ids = stop_ids_;
     const engine::RequestId id = engine_->submit(std::move(request));
