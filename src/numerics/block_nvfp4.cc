@@ -25,8 +25,8 @@ E4m3 block_scale(float amax, float encode_scale, Nvfp4Math math) {
   return to_e4m3(encode_scale * amax / kE2m1Max);
 }
 
-float encode_multiplier(E4m3 scale, float amax, float encode_scale) {
-  if (amax == 0.0f) return 0.0f;
+// Finite even for the scale 0, so that the zeros of a zero block stay zeros.
+float encode_multiplier(E4m3 scale, float encode_scale) {
   return std::min(1.0f / (to_float(scale) * (1.0f / encode_scale)), FLT_MAX);
 }
 
@@ -55,9 +55,8 @@ void quantize_nvfp4_row(std::span<const float> row, float encode_scale, std::spa
       scales[block] = minifloat::kE4m3Nan;
       continue;
     }
-    const float amax = finite_amax(values);
-    const E4m3 scale = block_scale(amax, encode_scale, math);
-    const float multiplier = encode_multiplier(scale, amax, encode_scale);
+    const E4m3 scale = block_scale(finite_amax(values), encode_scale, math);
+    const float multiplier = encode_multiplier(scale, encode_scale);
     scales[block] = scale.bits;
     for (std::size_t c = 0; c < count; ++c) {
       set_code(codes, first + c, to_e2m1(clamp_infinity(values[c]) * multiplier));

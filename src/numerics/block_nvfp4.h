@@ -5,12 +5,12 @@
 //   g            = 448 * 6 / amax(tensor), at most 2^126; also 2^126 when the tensor is zero
 //   tensor_scale = 1 / g                           the decode multiplier; so never zero, subnormal or infinite
 //   s            = e4m3(g * amax16 / 6), saturating; the product first, then the division. 0 when amax16 is 0
-//   m            = min(1 / (s * (1 / g)), FLT_MAX); 0 when amax16 is 0
+//   m            = min(1 / (s * (1 / g)), FLT_MAX); the published 0 for a zero block gives the same codes
 //   code         = e2m1(value * m), ties to the even code, saturating at 6
 //   value        = code * s * tensor_scale
-// A static g that is too small saturates s at 448 and then the codes at 6. A g so large or a block so small that s
-// rounds to 0 makes the block decode to 0 while nonzero values keep the codes of +-6; that is what the formula above
-// gives, and the reason for its min(). FlashInfer writes s as amax16 * (g * float32(1 / 6)), which may round
+// A static g that is too large for a block saturates s at 448 and then the codes at 6. One so small that s rounds to 0
+// makes the block decode to 0 while its nonzero values keep codes of up to +-6; that is what the formula above gives,
+// and the reason for its min(). FlashInfer writes s as amax16 * (g * float32(1 / 6)), which may round
 // differently; `Nvfp4Math::published` reproduces that. Neither has been compared with the bits of a Blackwell card.
 // amax16 is taken over the values as given: for a bf16 activation pass values already rounded to bf16.
 // NaN, infinity: see quant_matrix.h; a block with a NaN has scale 0x7F and zero codes, the other blocks are unaffected.

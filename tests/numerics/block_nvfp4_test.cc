@@ -77,7 +77,7 @@ TEST(Nvfp4, EncodeScaleIsBoundedAndNeverInfinite) {
   EXPECT_EQ(zero.codes, Bytes(8, 0x00));
 }
 
-TEST(Nvfp4, StaticScaleTooSmallSaturatesScaleAndCodes) {
+TEST(Nvfp4, StaticEncodeScaleTooLargeSaturatesScaleAndCodes) {
   std::vector<float> row(16, 0.0f);
   row[0] = 6000.0f;  // would want the scale 1000
   row[1] = -448.0f;  // exactly 1 in units of the saturated scale
