@@ -15,9 +15,10 @@ namespace {
 constexpr float kMaxEncodeScale = 0x1p126f;
 
 void check_encode_scale(float encode_scale) {
-  if (std::isfinite(encode_scale) && encode_scale > 0.0f) return;
+  if (std::isfinite(encode_scale) && encode_scale > 0.0f && std::isfinite(1.0f / encode_scale)) return;
   fail(ErrorCode::bad_input, "cannot quantise to nvfp4 with the encode scale " + std::to_string(encode_scale),
-       "a finite number above zero, 448 * 6 / amax", "look at the global scales of this layer in the checkpoint");
+       "448 * 6 / amax: above zero and finite, and so its reciprocal",
+       "look at the global scales of this layer in the checkpoint");
 }
 
 E4m3 block_scale(float amax, float encode_scale, Nvfp4Math math) {

@@ -34,8 +34,8 @@ enum class Nvfp4Math : std::uint8_t {
 // g of a tensor with this amax.
 float nvfp4_encode_scale(float amax);
 
-// One row: codes [ceil(cols / 2)] packed, scales [ceil(cols / 16)] e4m3. `encode_scale` must be finite and above zero.
-// With an odd number of columns the last high nibble is 0.
+// One row: codes [ceil(cols / 2)] packed, scales [ceil(cols / 16)] e4m3. `encode_scale` and its reciprocal must be
+// finite and above zero. With an odd number of columns the last high nibble is 0.
 void quantize_nvfp4_row(std::span<const float> row, float encode_scale, std::span<std::uint8_t> codes,
                         std::span<std::uint8_t> scales, Nvfp4Math math = Nvfp4Math::division);
 

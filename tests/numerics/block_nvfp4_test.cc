@@ -150,7 +150,7 @@ TEST(Nvfp4, PublishedScaleMultipliesByTheReciprocal) {
 TEST(Nvfp4, BadArgumentsAreRefused) {
   std::vector<float> row(16, 1.0f);
   Bytes codes(8), scales(1);
-  for (const float g : {0.0f, -1.0f, NAN, INFINITY}) {
+  for (const float g : {0.0f, -1.0f, NAN, INFINITY, 1e-40f}) {
     EXPECT_THROW(quantize_nvfp4_row(row, g, codes, scales), Error) << g;
   }
   Bytes short_codes(7);
