@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "checkpoint/scheme_plain.h"
 #include "core/error.h"
 #include "cpu/backend.h"
 #include "cpu/runner_bf16.h"
+#include "cuda/backend.h"
 #include "moe/reference_runner.h"
 
 namespace sluice::app {
@@ -71,6 +73,21 @@ std::vector<model::Family> families() { return {model::qwen3_moe_family()}; }
 
 std::vector<ckpt::Scheme> schemes() { return {ckpt::plain_scheme()}; }
 
+std::unique_ptr<Backend> make_backend(const std::string& device, ThreadPool& pool, cpu::Isa isa) {
+  const bool use_cuda = device == "auto" && cuda::status().usable;
+  if (device == "cpu" || (device == "auto" && !use_cuda)) return std::make_unique<cpu::CpuBackend>(pool, isa);
+  if (device == "cuda" || use_cuda) return cuda::make_backend(0);
+  constexpr std::string_view kIndexed = "cuda:";
+  const std::string_view index = std::string_view(device).substr(std::min(kIndexed.size(), device.size()));
+  int gpu = -1;
+  const auto [end, error] = std::from_chars(index.data(), index.data() + index.size(), gpu);
+  if (device.substr(0, kIndexed.size()) != kIndexed || error != std::errc{} || end != index.data() + index.size() ||
+      gpu < 0) {
+    fail(ErrorCode::usage, "device " + device, "auto, cpu, cuda or cuda:N");
+  }
+  return cuda::make_backend(gpu);
+}
+
 std::vector<std::unique_ptr<Runner>> runners(ThreadPool& pool, cpu::Isa isa) {
   std::vector<std::unique_ptr<Runner>> list;
   list.push_back(cpu::make_cpu_runner(pool, isa));
@@ -104,7 +121,7 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   model.recipe = recipe_for(model);
   const cpu::Isa isa = isa_for(options.isa);
   model.pool = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_processors());
-  model.backend = std::make_unique<cpu::CpuBackend>(*model.pool, isa);
+  model.backend = make_backend(options.device, *model.pool, isa);
   model.runners = runners(*model.pool, isa);
   select_runners(model);
   return model;

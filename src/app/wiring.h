@@ -26,6 +26,7 @@ namespace sluice::app {
 
 struct LoadOptions {
   std::string dtype = "auto";               // auto, bfloat16 or float32 (recipe f32 on the reference runner)
+  std::string device = "auto";              // auto, cpu, cuda or cuda:N; auto = cuda when this build can use it
   std::string moe_runner_backend = "auto";  // auto, or the name of a runner
   std::string isa = "auto";                 // auto, scalar, avx2, avx512, avx512_bf16: the most that may be used
   int threads = 0;                          // 0 = all processors of this process
@@ -90,6 +91,7 @@ model::DecoderOptions decoder_options(const OpenedModel& opened);
 // The lists themselves, for reports and error messages. Runners are in order of preference.
 std::vector<model::Family> families();
 std::vector<ckpt::Scheme> schemes();
+std::unique_ptr<Backend> make_backend(const std::string& device, ThreadPool& pool, cpu::Isa isa);
 std::vector<std::unique_ptr<Runner>> runners(ThreadPool& pool, cpu::Isa isa);
 
 // The instruction set to use when at most `limit` ("auto", "scalar", "avx2", "avx512", "avx512_bf16") may be.
