@@ -204,7 +204,7 @@ class ReferenceRunner final : public Runner {
   }
 
   void reload(PreparedExperts& prepared, ExpertWeights&& weights) const override {
-    auto& experts = const_cast<ReferenceExperts&>(own(prepared));
+    auto& experts = own<ReferenceExperts>(prepared);
     check_weights(experts.layer, weights);
     check_formats(weights, experts.recipe);
     experts.weights = std::move(weights);
@@ -217,7 +217,7 @@ class ReferenceRunner final : public Runner {
   }
 
   void run(const PreparedExperts& prepared, const RunArgs& args) const override {
-    const ReferenceExperts& experts = own(prepared);
+    const auto& experts = own<const ReferenceExperts>(prepared);
     check_run_args(experts.layer, experts.recipe, experts.weights.count(), args);
     const Workspace::Scope scope(*args.workspace);
     Workers workers{pool_, nullptr, longest_row(experts.layer)};
@@ -236,8 +236,9 @@ class ReferenceRunner final : public Runner {
  private:
   std::int64_t threads() const { return pool_ == nullptr ? 1 : pool_->size(); }
 
-  static const ReferenceExperts& own(const PreparedExperts& prepared) {
-    const auto* experts = dynamic_cast<const ReferenceExperts*>(&prepared);
+  template <class Experts, class Prepared>
+  static Experts& own(Prepared& prepared) {
+    auto* experts = dynamic_cast<Experts*>(&prepared);
     if (experts == nullptr) fail(ErrorCode::usage, "runner reference was given the experts of another runner");
     return *experts;
   }

@@ -74,7 +74,8 @@ std::string describe(const Selection& selection) {
     line.resize(width + 2, ' ');
     line += c.verdict.ok ? "yes" : "no ";
     const std::string note = c.verdict.ok && c.runner == selection.chosen ? "chosen" : c.verdict.reason;
-    text += line + (note.empty() ? "" : "  " + note) + "\n";
+    if (!note.empty()) line.append("  ").append(note);
+    text.append(line).append("\n");
   }
   return text;
 }

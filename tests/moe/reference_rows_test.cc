@@ -203,6 +203,17 @@ TEST_F(Refusing, QuantisedWeightsInTheBf16Recipe) {
   EXPECT_THROW(runner->prepare(problem, std::move(weights)), Error);
 }
 
+class OtherExperts final : public PreparedExperts {
+ public:
+  std::int64_t resident_bytes() const override { return 0; }
+};
+
+TEST_F(Refusing, ExpertsOfAnotherRunner) {
+  OtherExperts other;
+  EXPECT_THROW(runner->run(other, RunArgs{}), Error);
+  EXPECT_THROW(runner->reload(other, std::move(weights)), Error);
+}
+
 TEST_F(Refusing, ArgumentsThatDoNotFit) {
   const auto prepared = runner->prepare(problem, std::move(weights));
   const Batch good = testing::random_batch(o.layer, 2, DType::bf16, RoutePattern::uniform, 1);
