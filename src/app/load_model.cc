@@ -31,6 +31,11 @@ std::string runner_names(const OpenedModel& model) {
   return list.empty() ? "none (no MoE layers)" : list;
 }
 
+std::int64_t whole_blocks(const model::Decoder& decoder, std::int64_t tokens) {
+  const std::int64_t block = decoder.kv_specs().front().block_tokens;
+  return (tokens + block - 1) / block * block;
+}
+
 ModelFacts facts_of(const LoadedModel& m, double load_seconds) {
   const OpenedModel& opened = m.opened;
   ModelFacts f;
@@ -46,7 +51,7 @@ ModelFacts facts_of(const LoadedModel& m, double load_seconds) {
   f.kv_bytes_per_token = m.decoder->kv_bytes_per_token();
   const engine::EngineOptions& e = opened.options.engine;
   f.context_length = e.context_length;
-  f.kv_bytes = f.kv_bytes_per_token * (e.kv_tokens > 0 ? e.kv_tokens : e.context_length);
+  f.kv_bytes = f.kv_bytes_per_token * whole_blocks(*m.decoder, e.kv_tokens > 0 ? e.kv_tokens : e.context_length);
   f.load_seconds = load_seconds;
   return f;
 }

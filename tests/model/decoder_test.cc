@@ -133,6 +133,19 @@ TEST(Decoder, CountsItsWeights) {
   EXPECT_EQ(t.decoder->kv_bytes_per_token(), 2 * 2 * 3 * o.kv_heads * o.head_dim);
 }
 
+// What a rank without work does, so that it still takes part in collectives.
+TEST(Decoder, AcceptsAnEmptyBatch) {
+  const TestDecoder t = load_test_decoder(bundled_model("qwen3_moe"));
+  model::KvState kv = t.decoder->make_kv(1);
+  const Buffer memory = t.backend->alloc(t.decoder->workspace_bytes(1, 1));
+  Workspace workspace(memory.data(), memory.bytes());
+  const std::int32_t query_start = 0;
+  model::ForwardArgs args;
+  args.batch.query_start = &query_start;
+  args.kv = &kv;
+  EXPECT_NO_THROW(t.decoder->forward(args, workspace, {}));
+}
+
 TEST(Decoder, MissingTensorIsNamed) {
   const ToyModel toy;
   try {
