@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "cpu/runner_harness.h"
@@ -133,6 +134,23 @@ TEST_P(RunnerEdges, NanStaysInItsToken) {
     } else {
       EXPECT_EQ(row(dirty, t), row(clean, t));
     }
+  }
+}
+
+// Infinity times the zero weights that fill up panels is a NaN; it must not reach the rows that exist.
+TEST_P(RunnerEdges, PaddingIsNotRead) {
+  for (const ActivationKind kind : {ActivationKind::swiglu, ActivationKind::relu2}) {
+    Problem tiny = make_problem(1, 1, 1, 1);
+    tiny.layer.activation.kind = kind;
+    const Bf16 one = to_bf16(1.0f);
+    const QuantTensor unit{{&one, DType::bf16, 1, 1, 1, 1}, {}, 1.0f};
+    ExpertWeights w;
+    if (is_gated(kind)) w.gate = {unit};
+    w.up = w.down = {unit};
+    const auto experts = runner->prepare(tiny, std::move(w));
+    Batch b = random_batch(tiny.layer, 1, DType::bf16, RoutePattern::uniform, 1);
+    reinterpret_cast<Bf16*>(b.hidden.data())[0] = Bf16{0x7F80};
+    EXPECT_EQ(run_batch(*runner, *experts, tiny, b), Row{std::numeric_limits<float>::infinity()});
   }
 }
 
