@@ -74,6 +74,9 @@ void Checkpoint::open_shards(const std::vector<std::string>& names) {
 void Checkpoint::add_tensors(const WeightMap* index) {
   std::unordered_map<std::string_view, std::string_view> listed;
   if (index != nullptr) listed.insert(index->begin(), index->end());
+  std::size_t count = 0;
+  for (const SafetensorsFile& shard : *shards_) count += shard.tensors().size();
+  by_name_.reserve(count);
   std::vector<std::string> twice;
   for (const SafetensorsFile& shard : *shards_) {
     for (const TensorEntry& tensor : shard.tensors()) {
@@ -86,7 +89,7 @@ void Checkpoint::add_tensors(const WeightMap* index) {
              "each tensor in one shard", "remove the file that does not belong to the checkpoint");
       }
       twice.push_back(tensor.name);
-      if (fs::path(shard.path()).filename() == wanted->second) at->second = &tensor;
+      if (shard.file_name() == wanted->second) at->second = &tensor;
     }
   }
   if (!twice.empty()) {
@@ -108,7 +111,7 @@ void Checkpoint::check_index(const WeightMap& index) {
   for (const auto& [name, shard] : index) {
     listed.insert(name);
     const TensorEntry* tensor = find(name);
-    if (tensor == nullptr || fs::path(file_of(*tensor)).filename() != shard) absent.push_back(name + " in " + shard);
+    if (tensor == nullptr || (*shards_)[tensor->shard].file_name() != shard) absent.push_back(name + " in " + shard);
   }
   if (!absent.empty()) {
     fail(ErrorCode::bad_input,

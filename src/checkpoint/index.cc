@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "checkpoint/messages.h"
 #include "core/error.h"
@@ -77,22 +78,20 @@ WeightMap parse_index(std::string_view text, std::string_view origin) {
   if (map == nullptr) fail(ErrorCode::bad_input, file + ": weight_map: missing", "an object of tensor > shard names");
   WeightMap out;
   for (const auto& [tensor, shard] : map->as_object(file + ": weight_map")) {
-    const std::string where = file + ": weight_map: " + printable(tensor);
-    if (!is_plain_file_name(shard.as_string(where))) {
-      fail(ErrorCode::bad_input, where + ": found " + value_text(shard), "the plain name of a file in the same folder");
+    if (!shard.is_string() || !is_plain_file_name(shard.as_string(file))) {
+      fail(ErrorCode::bad_input, file + ": weight_map: " + printable(tensor) + ": found " + value_text(shard),
+           "the plain name of a file in the same folder");
     }
-    out.emplace_back(tensor, shard.as_string(where));
+    out.emplace_back(tensor, shard.as_string(file));
   }
   if (out.empty()) fail(ErrorCode::bad_input, file + ": weight_map: is empty", "at least one tensor");
   return out;
 }
 
 std::vector<std::string> shards_of(const WeightMap& index) {
-  std::vector<std::string> names;
-  for (const auto& [tensor, shard] : index) names.push_back(shard);
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
+  std::set<std::string_view> names;
+  for (const auto& [tensor, shard] : index) names.insert(shard);
+  return {names.begin(), names.end()};
 }
 
 std::vector<std::string> shards_without_index(const std::string& folder) {

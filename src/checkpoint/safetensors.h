@@ -57,6 +57,8 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path, std::uint32_t shard = 0);
 
   const std::string& path() const { return path_; }
+  // The last part of the path.
+  std::string_view file_name() const { return std::string_view(path_).substr(path_.rfind('/') + 1); }
   const std::vector<TensorEntry>& tensors() const { return header_.tensors; }
   const std::vector<std::pair<std::string, std::string>>& metadata() const { return header_.metadata; }
   std::uint64_t file_bytes() const { return file_.bytes().size(); }

@@ -139,7 +139,7 @@ TEST(Checkpoint, RefusesBadIndexFiles) {
   expect_contains(error("{}"), "i.json: weight_map: missing");
   expect_contains(error(R"({"weight_map": []})"), "i.json: weight_map: found array");
   expect_contains(error(R"({"weight_map": {}})"), "i.json: weight_map: is empty");
-  expect_contains(error(R"({"weight_map": {"a": 1}})"), "i.json: weight_map: a: found integer");
+  expect_contains(error(R"({"weight_map": {"a": 1}})"), "i.json: weight_map: a: found 1; expected the plain name");
   expect_contains(error(R"({"weight_map": {"a": "x", "a": "y"}})"), "duplicate key");
 }
 

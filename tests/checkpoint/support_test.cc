@@ -39,14 +39,6 @@ TEST(MappedFile, EmptyAndMovedFiles) {
   EXPECT_EQ(std::to_integer<char>(b.bytes()[1]), 'y');
 }
 
-std::int64_t resident_kb() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("RssFile:", 0) == 0) return std::stoll(line.substr(8));
-  }
-  return -1;
-}
-
 TEST(MappedFile, DroppedPagesLeaveTheResidentSetAndReadTheSameAgain) {
   const TempFolder folder;
   constexpr std::size_t kBytes = 8u << 20;
@@ -58,9 +50,9 @@ TEST(MappedFile, DroppedPagesLeaveTheResidentSetAndReadTheSameAgain) {
     return s;
   };
   EXPECT_EQ(sum(), kBytes * 'x');
-  const std::int64_t before = resident_kb();
+  const std::int64_t before = resident_file_kb();
   drop_pages(file.bytes().subspan(1, kBytes - 2));
-  EXPECT_LE(resident_kb(), before - 7 * 1024);
+  EXPECT_LE(resident_file_kb(), before - 7 * 1024);
   EXPECT_EQ(sum(), kBytes * 'x');
   drop_pages({});
   prefetch_pages({});
