@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "core/error.h"
 #include "model/test_decoder.h"
@@ -248,21 +249,27 @@ TEST_F(ToyEngine, CutsNewTokensAtTheContext) {
 TEST_F(ToyEngine, CountsTokensAndWeights) {
   Engine engine(decoder(), {});
   Request r;
-  r.prompt.assign(10, 3);
+  r.prompt = {1, 2, 4, 8, 16, 32};
   r.max_new_tokens = 5;
   run(engine, {r});
   const Stats& s = engine.stats();
   EXPECT_EQ(s.prefill_steps, 1);
-  EXPECT_EQ(s.prefill_tokens, 10);
+  EXPECT_EQ(s.prefill_tokens, 6);
   EXPECT_EQ(s.decode_steps, 4);
   EXPECT_EQ(s.decode_tokens, 4);
   EXPECT_EQ(s.generated_tokens, 5);
   // One token: 3 of 8 experts in each of two layers.
   const std::int64_t one = decoder().weight_bytes().per_token + 2 * 3 * decoder().expert_bytes(0);
   EXPECT_EQ(s.decode_weight_bytes, 4 * one);
-  // Ten tokens: at least as much, at most all experts.
-  EXPECT_GE(s.prefill_weight_bytes, one);
-  EXPECT_LE(s.prefill_weight_bytes, decoder().weight_bytes().per_token + decoder().weight_bytes().experts);
+  // Six tokens: every expert that any of them chose, once.
+  std::int64_t chosen = 0;
+  std::vector<std::size_t> distinct;
+  for (const std::vector<std::int32_t>& ids : testing::prompt_routes(decoder(), r.prompt)) {
+    distinct.push_back(std::set<std::int32_t>(ids.begin(), ids.end()).size());
+    chosen += std::ssize(std::set<std::int32_t>(ids.begin(), ids.end()));
+  }
+  ASSERT_NE(distinct[0], distinct[1]) << "the prompt cannot show that a layer's ids are used for another";
+  EXPECT_EQ(s.prefill_weight_bytes, decoder().weight_bytes().per_token + chosen * decoder().expert_bytes(0));
   EXPECT_GT(s.prefill_seconds, 0.0);
   EXPECT_GT(s.decode_seconds, 0.0);
 }

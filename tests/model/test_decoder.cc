@@ -55,7 +55,7 @@ std::vector<T> read(const ckpt::SafetensorsFile& file, const std::string& name) 
 
 // One chunk of a single sequence whose blocks are 0, 1, 2, ...; host memory is device memory on the CPU.
 void forward_chunk(const model::Decoder& decoder, model::KvState& kv, const std::vector<std::int32_t>& prompt,
-                   std::int64_t begin, std::int64_t end, float* logits) {
+                   std::int64_t begin, std::int64_t end, float* logits, model::RouteLog* routes = nullptr) {
   const std::int64_t tokens = end - begin;
   std::vector<std::int32_t> positions(static_cast<std::size_t>(tokens));
   std::vector<std::int32_t> rows(positions.size());
@@ -74,6 +74,7 @@ void forward_chunk(const model::Decoder& decoder, model::KvState& kv, const std:
                 static_cast<std::int64_t>(table.size()),
                 end};
   args.kv = &kv;
+  args.routes = routes;
   args.logit_rows = rows.data();
   args.logits = dense_view(logits, DType::f32, tokens, decoder.config().vocab);
   const Buffer memory = decoder.backend().alloc(decoder.workspace_bytes(tokens, end));
@@ -112,6 +113,21 @@ std::vector<float> prompt_logits(const model::Decoder& decoder, const std::vecto
     forward_chunk(decoder, kv, prompt, begin, std::min(begin + chunk, n), logits.data() + begin * vocab);
   }
   return logits;
+}
+
+std::vector<std::vector<std::int32_t>> prompt_routes(const model::Decoder& decoder,
+                                                     const std::vector<std::int32_t>& prompt) {
+  const auto n = static_cast<std::int64_t>(prompt.size());
+  const model::ModelConfig& config = decoder.config();
+  const std::int64_t count = n * config.layers.front().moe()->routing.slots();
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(config.moe_layers() * count));
+  model::RouteLog log{ids.data(), count};
+  model::KvState kv = decoder.make_kv(n);
+  std::vector<float> logits(static_cast<std::size_t>(n * config.vocab));
+  forward_chunk(decoder, kv, prompt, 0, n, logits.data(), &log);
+  std::vector<std::vector<std::int32_t>> layers;
+  for (auto at = ids.begin(); at != ids.end(); at += count) layers.emplace_back(at, at + count);
+  return layers;
 }
 
 std::vector<ReferencePrompt> read_references(const std::string& folder) {

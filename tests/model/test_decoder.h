@@ -41,6 +41,10 @@ std::string bundled_model(const std::string& name);
 std::vector<float> prompt_logits(const model::Decoder& decoder, const std::vector<std::int32_t>& prompt,
                                  std::int64_t chunk);
 
+// Experts that the tokens of a prompt are routed to, one list [n * k] a MoE layer. All layers have the same k.
+std::vector<std::vector<std::int32_t>> prompt_routes(const model::Decoder& decoder,
+                                                     const std::vector<std::int32_t>& prompt);
+
 // One prompt of a model's reference.safetensors.
 struct ReferencePrompt {
   std::vector<std::int32_t> input_ids;  // [n]
