@@ -264,7 +264,8 @@ TEST(Compound, RelativeErrorsMultiply) {
 
 TEST(Ties, OnlyValuesWithinTheBoundAreUncertain) {
   EXPECT_TRUE(may_round_either_way(2.5, 1e-6, to_e2m1));
-  EXPECT_TRUE(may_round_either_way(2.5 + 1e-7, 1e-6, to_e2m1));
+  EXPECT_TRUE(may_round_either_way(2.5 + 5e-7, 1e-6, to_e2m1));
+  EXPECT_TRUE(may_round_either_way(2.5 - 5e-7, 1e-6, to_e2m1));
   EXPECT_FALSE(may_round_either_way(2.5 + 1e-5, 1e-6, to_e2m1));
   EXPECT_TRUE(may_round_either_way(1.0625, 1e-6, to_e4m3));
   EXPECT_FALSE(may_round_either_way(1.0, 0.03, to_e4m3));
