@@ -39,6 +39,13 @@ TEST(Permutation, SkipsForeignIds) {
   EXPECT_EQ(s.routes, (std::vector<std::int64_t>{3, 7, 1}));
 }
 
+TEST(SlotRange, HoldsItsFirstAndItsLastButNoNeighbour) {
+  const SlotRange range{4, 2};
+  EXPECT_TRUE(range.contains(SlotId{4}) && range.contains(SlotId{5}));
+  EXPECT_FALSE(range.contains(SlotId{3}) || range.contains(SlotId{6}) || range.contains(kNoSlot));
+  EXPECT_FALSE((SlotRange{0, 0}.contains(SlotId{0})));
+}
+
 TEST(Permutation, NothingToDo) {
   EXPECT_EQ(sort_ids({}, 2, {0, 3}).offsets, (std::vector<std::int64_t>{0, 0, 0, 0}));
   EXPECT_EQ(sort_ids({-1, -1}, 2, {0, 2}).routes, (std::vector<std::int64_t>{}));
