@@ -17,10 +17,6 @@ int deepest(const CallArgs& args) {
   return depth;
 }
 
-Value empty_generator(Context& context) {
-  return Generator::make(context, context.make_list({}), [](const Value&) { return std::optional<Value>(); });
-}
-
 // Takes the first positional argument off.
 Value shift(CallArgs& args) {
   Value front = std::move(args.positional.front());
@@ -28,7 +24,7 @@ Value shift(CallArgs& args) {
   return front;
 }
 
-Value map_attribute(Context& context, const Value& input, const CallArgs& args) {
+Generator::Step map_attribute(Context& context, const CallArgs& args) {
   Value path;
   Value otherwise;
   for (const auto& [name, value] : args.named) {
@@ -40,28 +36,38 @@ Value map_attribute(Context& context, const Value& input, const CallArgs& args) 
       context.fail("filter 'map' has no argument named '" + name + "'");
     }
   }
-  const auto step = [&context, path, otherwise](const Value& item) {
+  return [&context, path, otherwise](const Value& item) {
     return std::optional<Value>(attribute_path(context, item, path, otherwise.is_none() ? nullptr : &otherwise));
   };
-  return Generator::make(context, input, step, deepest(args));
 }
 
-Value map(Context& context, const Value& input, const Bound& args) {
-  if (!input.truth()) return empty_generator(context);
-  const CallArgs& all = args.all();
-  const bool has_attribute = std::any_of(all.named.begin(), all.named.end(),
+Generator::Step map_step(Context& context, const CallArgs& args) {
+  const bool has_attribute = std::any_of(args.named.begin(), args.named.end(),
                                          [](const auto& argument) { return argument.first == "attribute"; });
-  if (all.positional.empty() && has_attribute) return map_attribute(context, input, all);
-  if (all.positional.empty()) context.fail("filter 'map' needs the name of a filter, or attribute=");
-  CallArgs rest = all;
+  if (args.positional.empty() && has_attribute) return map_attribute(context, args);
+  if (args.positional.empty()) context.fail("filter 'map' needs the name of a filter, or attribute=");
+  CallArgs rest = args;
   const Value name = shift(rest);
   if (!name.is_text()) context.fail("filter 'map': the name of a filter is a str, not " + name.type_name());
   const Filter* filter = find_filter(name.bytes());
   if (filter == nullptr) context.fail("filter 'map': there is no filter '" + name.bytes() + "'");
-  const auto step = [&context, filter, rest](const Value& item) mutable {
+  return [&context, filter, rest](const Value& item) mutable {
     return std::optional<Value>(run_filter(context, *filter, item, rest));
   };
-  return Generator::make(context, input, step, deepest(all));
+}
+
+// A generator whose step is prepared when the first item is asked for, and not at all for an empty input.
+Value lazy(Context& context, const Value& input, const CallArgs& args, std::function<Generator::Step()> prepare) {
+  const Value source = input.truth() ? input : context.make_list({});
+  auto step = [prepare = std::move(prepare), prepared = Generator::Step()](const Value& item) mutable {
+    if (!prepared) prepared = prepare();
+    return prepared(item);
+  };
+  return Generator::stepwise(context, source, std::move(step), std::max(input.depth(), deepest(args)));
+}
+
+Value map(Context& context, const Value& input, const Bound& args) {
+  return lazy(context, input, args.all(), [&context, all = args.all()] { return map_step(context, all); });
 }
 
 struct Choice {
@@ -69,28 +75,31 @@ struct Choice {
   bool keep_matching = true;
 };
 
-Value choose(Context& context, const Value& input, const Bound& args, Choice choice) {
-  if (!input.truth()) return empty_generator(context);
-  CallArgs rest = args.all();
+Generator::Step choice_step(Context& context, const std::string& callee, CallArgs args, Choice choice) {
   Value path;
   if (choice.by_attribute) {
-    if (rest.positional.empty()) context.fail(args.callee() + " needs the name of an attribute");
-    path = shift(rest);
+    if (args.positional.empty()) context.fail(callee + " needs the name of an attribute");
+    path = shift(args);
   }
   const Test* test = nullptr;
-  if (!rest.positional.empty()) {
-    const Value name = shift(rest);
+  if (!args.positional.empty()) {
+    const Value name = shift(args);
     if (name.is_text()) test = find_test(name.bytes());
     if (test == nullptr) {
-      context.fail(args.callee() + ": there is no test '" + (name.is_text() ? name.bytes() : name.type_name()) + "'");
+      context.fail(callee + ": there is no test '" + (name.is_text() ? name.bytes() : name.type_name()) + "'");
     }
   }
-  const auto step = [&context, choice, path, test, rest](const Value& item) mutable {
+  return [&context, choice, path, test, args](const Value& item) mutable {
     const Value subject = attribute_path(context, item, path);
-    const bool matches = test != nullptr ? run_test(context, *test, subject, rest) : subject.truth();
+    const bool matches = test != nullptr ? run_test(context, *test, subject, args) : subject.truth();
     return matches == choice.keep_matching ? std::optional<Value>(item) : std::nullopt;
   };
-  return Generator::make(context, input, step, deepest(args.all()));
+}
+
+Value choose(Context& context, const Value& input, const Bound& args, Choice choice) {
+  return lazy(context, input, args.all(), [&context, callee = args.callee(), all = args.all(), choice] {
+    return choice_step(context, callee, all, choice);
+  });
 }
 
 Value select(Context& context, const Value& input, const Bound& args) {

@@ -13,21 +13,18 @@
 namespace sluice::text::jinja {
 namespace {
 
-// A one-pass iterator over items that are known already.
-Value iterator_over(Context& context, std::vector<Value> items) {
-  return Generator::make(context, context.make_list(std::move(items)),
-                         [](const Value& item) { return std::optional<Value>(item); });
-}
-
 Value first(Context& context, const Value& input, const Bound&) {
   auto item = Iterator(context, input).next();
   return item ? *item : Value::undefined("filter 'first': the sequence is empty");
 }
 
 Value reversed_items(Context& context, const Value& input) {
-  std::vector<Value> items = collect(context, input);
-  std::reverse(items.begin(), items.end());
-  return iterator_over(context, std::move(items));
+  const auto compute = [&context, input] {
+    std::vector<Value> items = collect(context, input);
+    std::reverse(items.begin(), items.end());
+    return items;
+  };
+  return Generator::deferred(context, compute, input.depth());
 }
 
 Value last(Context& context, const Value& input, const Bound&) {
@@ -50,6 +47,8 @@ Value reverse(Context& context, const Value& input, const Bound&) {
     for (std::size_t end = input.bytes().size(); end > 0;) append_utf8(out, decode_previous(input.bytes(), end));
     return context.make_text(std::move(out), input.text().is_markup);
   }
+  if (!is_iterable(input))
+    context.fail("filter 'reverse': a value of type " + input.type_name() + " cannot be iterated over");
   if (!input.is_object()) return reversed_items(context, input);
   std::vector<Value> items = collect(context, input);
   std::reverse(items.begin(), items.end());
@@ -104,12 +103,12 @@ Value dictsort(Context& context, const Value& input, const Bound& args) {
   return context.make_list(std::move(out));
 }
 
-Value unique(Context& context, const Value& input, const Bound& args) {
+std::vector<Value> unique_items(Context& context, const Value& input, const Value& path, bool case_sensitive) {
   std::vector<Value> seen;
   std::vector<Value> out;
   for (Value& item : collect(context, input)) {
-    Value key = attribute_path(context, item, args.get(1));
-    if (!args.truth(0, false)) key = fold_case(context, key);
+    Value key = attribute_path(context, item, path);
+    if (!case_sensitive) key = fold_case(context, key);
     if (!is_hashable(context, key))
       context.fail("filter 'unique': a value of type " + key.type_name() + " has no hash");
     const auto is_key = [&](const Value& other) { return equal(context, other, key); };
@@ -117,7 +116,14 @@ Value unique(Context& context, const Value& input, const Bound& args) {
     seen.push_back(std::move(key));
     out.push_back(std::move(item));
   }
-  return iterator_over(context, std::move(out));
+  return out;
+}
+
+Value unique(Context& context, const Value& input, const Bound& args) {
+  const auto compute = [&context, input, path = args.get(1), case_sensitive = args.truth(0, false)] {
+    return unique_items(context, input, path, case_sensitive);
+  };
+  return Generator::deferred(context, compute, input.depth());
 }
 
 Value sum(Context& context, const Value& input, const Bound& args) {
@@ -152,8 +158,7 @@ Value extreme(Context& context, const Value& input, const Bound& args, bool larg
 Value min(Context& context, const Value& input, const Bound& args) { return extreme(context, input, args, false); }
 Value max(Context& context, const Value& input, const Bound& args) { return extreme(context, input, args, true); }
 
-Value batch(Context& context, const Value& input, const Bound& args) {
-  const std::int64_t size = args.integer(0, 0);
+std::vector<Value> batches_of(Context& context, const Value& input, std::int64_t size, const Value& filler) {
   std::vector<Value> batches;
   std::vector<Value> current;
   Iterator items(context, input);
@@ -164,24 +169,32 @@ Value batch(Context& context, const Value& input, const Bound& args) {
     }
     current.push_back(*item);
   }
-  if (!current.empty()) {
-    const auto missing = size - static_cast<std::int64_t>(current.size());
-    if (args.given(1) && missing > 0) {
-      context.step(static_cast<std::uint64_t>(missing));
-      current.resize(static_cast<std::size_t>(size), args.at(1));
-    }
-    batches.push_back(context.make_list(std::move(current)));
+  if (current.empty()) return batches;
+  const auto missing = size - static_cast<std::int64_t>(current.size());
+  if (!filler.is_none() && missing > 0) {
+    context.step(static_cast<std::uint64_t>(missing));
+    current.resize(static_cast<std::size_t>(size), filler);
   }
-  return iterator_over(context, std::move(batches));
+  batches.push_back(context.make_list(std::move(current)));
+  return batches;
+}
+
+Value batch(Context& context, const Value& input, const Bound& args) {
+  const auto compute = [&context, input, size = args.integer(0, 0), filler = args.get(1)] {
+    return batches_of(context, input, size, filler);
+  };
+  return Generator::deferred(context, compute, std::max(input.depth(), args.get(1).depth()));
 }
 
 Value items(Context& context, const Value& input, const Bound&) {
-  std::vector<Value> pairs;
-  if (!input.is_undefined()) {
+  const auto compute = [&context, input] {
+    std::vector<Value> pairs;
+    if (input.is_undefined()) return pairs;
     if (!input.is_dict()) context.fail("filter 'items' takes a dict, not " + input.type_name());
     for (const auto& [key, value] : input.dict().entries) pairs.push_back(context.make_pair(key, value));
-  }
-  return iterator_over(context, std::move(pairs));
+    return pairs;
+  };
+  return Generator::deferred(context, compute, input.depth());
 }
 
 constexpr Filter kFilters[] = {

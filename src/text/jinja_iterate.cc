@@ -24,7 +24,7 @@ std::optional<Value> Iterator::next() {
     if (at_ >= bytes.size()) return std::nullopt;
     const std::size_t begin = at_;
     decode_next(bytes, at_);
-    return context_->make_text(bytes.substr(begin, at_ - begin), source_.text().is_markup);
+    return context_->make_text(bytes.substr(begin, at_ - begin));  // plain even when the text is marked safe
   }
   if (source_.is_sequence() && at_ < source_.sequence().items.size()) return source_.sequence().items[at_++];
   if (source_.is_dict() && at_ < source_.dict().entries.size()) return source_.dict().entries[at_++].first;
@@ -49,17 +49,29 @@ std::optional<std::size_t> length_of(const Value& value) {
   return std::nullopt;
 }
 
-Value Generator::make(Context& context, const Value& source, Step step, int depth_of_arguments) {
-  auto generator = std::make_shared<Generator>(context, source, std::move(step));
-  return context.make_object(std::move(generator), std::max(source.depth(), depth_of_arguments));
+Value Generator::stepwise(Context& context, const Value& source, Step step, int depth) {
+  Pull pull = [&context, source, step = std::move(step), items = std::optional<Iterator>()]() mutable {
+    if (!items) items.emplace(context, source);
+    while (auto item = items->next()) {
+      if (auto result = step(*item)) return result;
+    }
+    return std::optional<Value>();
+  };
+  return context.make_object(std::make_shared<Generator>(std::move(pull)), depth);
+}
+
+Value Generator::deferred(Context& context, Compute compute, int depth) {
+  Pull pull = [compute = std::move(compute), items = std::optional<std::vector<Value>>(),
+               at = std::size_t{0}]() mutable {
+    if (!items) items = compute();
+    return at < items->size() ? std::optional<Value>((*items)[at++]) : std::nullopt;
+  };
+  return context.make_object(std::make_shared<Generator>(std::move(pull)), depth);
 }
 
 std::optional<Value> Generator::next(Context& context) {
   const Context::Level level(context);
-  while (auto item = items_.next()) {
-    if (auto result = step_(*item)) return result;
-  }
-  return std::nullopt;
+  return pull_();
 }
 
 }  // namespace sluice::text::jinja

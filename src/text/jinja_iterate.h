@@ -31,14 +31,20 @@ std::vector<Value> collect(Context& context, const Value& source);
 // Number of items of what has a length, else nullopt (generators, scalars). Undefined has length 0.
 std::optional<std::size_t> length_of(const Value& value);
 
-// What map, select and their like return: items computed when they are asked for, once.
+// What map, select and their like return: items computed when they are asked for, once. Even what is wrong with the
+// source shows only then, as with Python's generators.
 class Generator : public Object {
  public:
-  // One step: the item to yield for the next item of the source, or nullopt to leave it out.
+  using Pull = std::function<std::optional<Value>()>;  // the next item, or nullopt at the end
+  // The item to yield for the next item of the source, or nullopt to leave it out.
   using Step = std::function<std::optional<Value>(const Value&)>;
-  Generator(Context& context, Value source, Step step) : items_(context, std::move(source)), step_(std::move(step)) {}
+  using Compute = std::function<std::vector<Value>()>;  // all items at once, on first use
 
-  static Value make(Context& context, const Value& source, Step step, int depth_of_arguments = 0);
+  explicit Generator(Pull pull) : pull_(std::move(pull)) {}
+
+  // `depth` is that of the deepest value that the functions hold.
+  static Value stepwise(Context& context, const Value& source, Step step, int depth);
+  static Value deferred(Context& context, Compute compute, int depth);
 
   std::string type_name() const override { return "generator"; }
   std::string text(Context&) const override { return "<generator object>"; }
@@ -46,8 +52,7 @@ class Generator : public Object {
   std::optional<Value> next(Context& context) override;
 
  private:
-  Iterator items_;
-  Step step_;
+  Pull pull_;
 };
 
 }  // namespace sluice::text::jinja
