@@ -94,7 +94,7 @@ SLUICE_INLINE void segment_part(const GemmSegment& g, int panel, int first, int 
   const char* ahead = static_cast<const char*>(g.prefetch);
   std::int64_t left = g.k_pairs;
   for (; left >= kSteps; left -= kSteps) {
-    for (int i = 0; i < prefetch_lines; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 3);
+    for (int i = 0; i < prefetch_lines; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
     multiply<M, Panels, Tokens, kSteps>(acc, weights, x);
     weights += kSteps * M::kRecordBytes;
     x += kSteps * 2;
