@@ -111,7 +111,9 @@ void Checkpoint::check_index(const WeightMap& index) {
   for (const auto& [name, shard] : index) {
     listed.insert(name);
     const TensorEntry* tensor = find(name);
-    if (tensor == nullptr || (*shards_)[tensor->shard].file_name() != shard) absent.push_back(name + " in " + shard);
+    if (tensor == nullptr || (*shards_)[tensor->shard].file_name() != shard) {
+      absent.push_back(fmt::format("{} in {}", name, shard));
+    }
   }
   if (!absent.empty()) {
     fail(ErrorCode::bad_input,

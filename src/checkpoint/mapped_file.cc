@@ -32,9 +32,8 @@ struct Descriptor {
 void advise(std::span<const std::byte> range, int advice) {
   if (range.empty()) return;
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto address = reinterpret_cast<std::uintptr_t>(range.data());
-  const std::uintptr_t begin = address / page * page;
-  madvise(reinterpret_cast<void*>(begin), address + range.size() - begin, advice);
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(range.data()) % page;
+  madvise(const_cast<std::byte*>(range.data() - before), before + range.size(), advice);
 }
 
 }  // namespace

@@ -12,6 +12,13 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
+std::string_view NameMap::find(std::string_view role) const {
+  for (const auto& [name, pattern] : tensors) {
+    if (name == role) return pattern;
+  }
+  return {};
+}
+
 std::string expand(std::string_view pattern, std::int64_t layer, std::int64_t expert) {
   std::string out;
   out.reserve(pattern.size() + 8);

@@ -48,12 +48,7 @@ struct NameMap {
   std::vector<std::string> ignored;
 
   // The pattern of a role, empty when the map has none.
-  std::string_view find(std::string_view role) const {
-    for (const auto& [name, pattern] : tensors) {
-      if (name == role) return pattern;
-    }
-    return {};
-  }
+  std::string_view find(std::string_view role) const;
 };
 
 // The pattern with its placeholders replaced.

@@ -1,5 +1,7 @@
 #include "checkpoint/safetensors.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -159,10 +161,10 @@ void check_tiling(std::vector<TensorEntry>& tensors, std::uint64_t data_bytes, c
   const std::string* previous = nullptr;
   for (const TensorEntry& t : tensors) {
     if (t.offset_bytes != end) {
-      const std::string before = previous == nullptr ? "the start of the data" : "tensor " + quote(*previous);
       fail(ErrorCode::bad_input,
-           origin + ": tensor " + quote(t.name) + ": data_offsets: begin " + std::to_string(t.offset_bytes) +
-               (t.offset_bytes < end ? " overlaps " : " leaves a hole after ") + before,
+           fmt::format("{}: tensor {}: data_offsets: begin {} {} {}", origin, quote(t.name), t.offset_bytes,
+                       t.offset_bytes < end ? "overlaps" : "leaves a hole after",
+                       previous == nullptr ? "the start of the data" : "tensor " + quote(*previous)),
            "begin " + std::to_string(end));
     }
     end += t.bytes;
