@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <optional>
 
@@ -15,7 +16,7 @@ namespace sluice::text {
 namespace {
 
 // Up to this many symbols looking at all pairs is faster than keeping a heap.
-constexpr std::size_t kShortSymbols = 48;
+constexpr std::size_t kShortSymbols = 128;
 
 constexpr std::size_t kMaxPieceBytes = 1 << 30;  // symbols are counted in 31 bits
 
@@ -27,9 +28,7 @@ void refuse_set(const Json& model, std::string_view key, const std::string& wher
   fail(ErrorCode::unsupported, place(where, key) + ": " + value->dump() + " (" + what + ") is not supported", "null");
 }
 
-bool greater(const BpeScratch::Candidate& a, const BpeScratch::Candidate& b) {
-  return a.rank_and_position > b.rank_and_position;
-}
+constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
 
@@ -184,71 +183,84 @@ void Bpe::add_unknown(std::string_view character, BpeScratch& scratch, Unknown& 
 
 // Looks at all pairs for the lowest (rank, position), merges it, and again.
 void Bpe::merge_short(BpeScratch& scratch) const {
-  constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
-  std::vector<std::int32_t>& ids = scratch.ids;
-  std::array<std::uint64_t, kShortSymbols> merges;  // rank << 32 | merged id, of symbol i with the next
-  const auto look_up = [&](std::size_t i) {
+  std::int32_t* ids = scratch.ids.data();
+  std::array<std::uint32_t, kShortSymbols> ranks;  // of the merge of symbol i with the next
+  std::array<std::int32_t, kShortSymbols> merged;  // its result
+  const auto look_up_pair = [&](std::size_t i) {
     const PairTable::Merge m = merges_.find(ids[i], ids[i + 1]);
-    merges[i] = m.merged < 0 ? kNone : std::uint64_t{m.rank} << 32 | static_cast<std::uint32_t>(m.merged);
+    ranks[i] = m.merged < 0 ? kNoRank : m.rank;
+    merged[i] = m.merged;
   };
-  std::size_t n = ids.size();
-  for (std::size_t i = 0; i + 1 < n; ++i) look_up(i);
+  std::size_t n = scratch.ids.size();
+  for (std::size_t i = 0; i + 1 < n; ++i) look_up_pair(i);
   while (n > 1) {
-    const std::size_t best = static_cast<std::size_t>(
-        std::min_element(merges.begin(), merges.begin() + static_cast<std::ptrdiff_t>(n) - 1) - merges.begin());
-    if (merges[best] == kNone) break;
-    ids[best] = static_cast<std::int32_t>(merges[best] & 0xFFFFFFFFu);
-    const auto at = [](auto& list, std::size_t i) { return list.begin() + static_cast<std::ptrdiff_t>(i); };
-    std::copy(at(ids, best + 2), at(ids, n), at(ids, best + 1));
-    if (best + 2 < n) std::copy(at(merges, best + 2), at(merges, n - 1), at(merges, best + 1));
+    std::uint32_t lowest = ranks[0];
+    for (std::size_t i = 1; i + 1 < n; ++i) lowest = ranks[i] < lowest ? ranks[i] : lowest;
+    if (lowest == kNoRank) break;
+    std::size_t best = 0;
+    while (ranks[best] != lowest) ++best;
+    ids[best] = merged[best];
+    if (best + 2 < n) merges_.prefetch(ids[best], ids[best + 2]);
+    if (best > 0) merges_.prefetch(ids[best - 1], ids[best]);
+    std::memmove(ids + best + 1, ids + best + 2, (n - best - 2) * sizeof *ids);
+    if (best + 2 < n) {
+      std::memmove(&ranks[best + 1], &ranks[best + 2], (n - best - 3) * sizeof ranks[0]);
+      std::memmove(&merged[best + 1], &merged[best + 2], (n - best - 3) * sizeof merged[0]);
+    }
     --n;
-    if (best + 1 < n) look_up(best);
-    if (best > 0) look_up(best - 1);
+    if (best + 1 < n) look_up_pair(best);
+    if (best > 0) look_up_pair(best - 1);
   }
-  ids.resize(n);
+  scratch.ids.resize(n);
 }
 
-void Bpe::push_candidate(std::int32_t position, BpeScratch& scratch) const {
-  const BpeScratch::Symbol& s = scratch.symbols[static_cast<std::size_t>(position)];
-  if (s.next < 0) return;
-  const PairTable::Merge m = merges_.find(s.id, scratch.symbols[static_cast<std::size_t>(s.next)].id);
-  if (m.merged < 0) return;
-  scratch.heap.push_back({std::uint64_t{m.rank} << 32 | static_cast<std::uint32_t>(position), m.merged});
+// Finds the merge of a symbol with the next; false when there is none.
+bool Bpe::look_up(BpeScratch::Symbol& symbol, const std::vector<BpeScratch::Symbol>& symbols) const {
+  symbol.rank = kNoRank;
+  if (symbol.next < 0) return false;
+  const PairTable::Merge m = merges_.find(symbol.id, symbols[static_cast<std::size_t>(symbol.next)].id);
+  if (m.merged < 0) return false;
+  symbol.rank = m.rank;
+  symbol.merged = m.merged;
+  return true;
 }
 
-// The same with a linked list and a heap of candidates; one that no longer describes its place is skipped.
+// The same with a linked list and a heap of candidates. A candidate whose rank is no longer that of its place is stale.
 void Bpe::merge_long(BpeScratch& scratch) const {
+  std::vector<BpeScratch::Symbol>& symbols = scratch.symbols;
+  std::vector<std::uint64_t>& heap = scratch.heap;
   const auto n = static_cast<std::int32_t>(scratch.ids.size());
-  scratch.symbols.clear();
-  scratch.heap.clear();
+  symbols.clear();
+  heap.clear();
   for (std::int32_t i = 0; i < n; ++i) {
-    scratch.symbols.push_back({scratch.ids[static_cast<std::size_t>(i)], i - 1, i + 1 < n ? i + 1 : -1});
+    symbols.push_back({scratch.ids[static_cast<std::size_t>(i)], i - 1, i + 1 < n ? i + 1 : -1, kNoRank, -1});
   }
-  for (std::int32_t i = 0; i < n; ++i) push_candidate(i, scratch);
-  std::make_heap(scratch.heap.begin(), scratch.heap.end(), greater);
-  const auto push = [&](std::int32_t position) {
-    const std::size_t before = scratch.heap.size();
-    push_candidate(position, scratch);
-    if (scratch.heap.size() > before) std::push_heap(scratch.heap.begin(), scratch.heap.end(), greater);
+  const auto candidate = [&](std::int32_t position) {
+    BpeScratch::Symbol& s = symbols[static_cast<std::size_t>(position)];
+    if (!look_up(s, symbols)) return false;
+    heap.push_back(std::uint64_t{s.rank} << 32 | static_cast<std::uint32_t>(position));
+    return true;
   };
-  while (!scratch.heap.empty()) {
-    std::pop_heap(scratch.heap.begin(), scratch.heap.end(), greater);
-    const BpeScratch::Candidate top = scratch.heap.back();
-    scratch.heap.pop_back();
-    const auto position = static_cast<std::int32_t>(top.rank_and_position & 0xFFFFFFFFu);
-    BpeScratch::Symbol& left = scratch.symbols[static_cast<std::size_t>(position)];
-    if (left.id < 0 || left.next < 0) continue;
-    BpeScratch::Symbol& right = scratch.symbols[static_cast<std::size_t>(left.next)];
-    if (merges_.find(left.id, right.id).merged != top.merged) continue;
-    left.id = top.merged;
+  for (std::int32_t i = 0; i < n; ++i) candidate(i);
+  std::make_heap(heap.begin(), heap.end(), std::greater<>());
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const auto position = static_cast<std::int32_t>(heap.back() & 0xFFFFFFFFu);
+    const auto rank = static_cast<std::uint32_t>(heap.back() >> 32);
+    heap.pop_back();
+    BpeScratch::Symbol& left = symbols[static_cast<std::size_t>(position)];
+    if (left.rank != rank) continue;
+    BpeScratch::Symbol& right = symbols[static_cast<std::size_t>(left.next)];
+    left.id = left.merged;
     left.next = right.next;
     right.id = -1;
-    if (left.next >= 0) scratch.symbols[static_cast<std::size_t>(left.next)].previous = position;
-    if (left.previous >= 0) push(left.previous);
-    push(position);
+    right.rank = kNoRank;
+    if (left.next >= 0) symbols[static_cast<std::size_t>(left.next)].previous = position;
+    if (left.previous >= 0 && candidate(left.previous)) std::push_heap(heap.begin(), heap.end(), std::greater<>());
+    if (candidate(position)) std::push_heap(heap.begin(), heap.end(), std::greater<>());
   }
   scratch.ids.clear();
-  for (const BpeScratch::Symbol& s : scratch.symbols) {
+  for (const BpeScratch::Symbol& s : symbols) {
     if (s.id >= 0) scratch.ids.push_back(s.id);
   }
 }

@@ -24,14 +24,12 @@ struct BpeScratch {
     std::int32_t id;  // -1 = merged into the symbol before it
     std::int32_t previous;
     std::int32_t next;
-  };
-  struct Candidate {
-    std::uint64_t rank_and_position;
-    std::int32_t merged;
+    std::uint32_t rank;   // of the merge with the next symbol, kNoRank = none
+    std::int32_t merged;  // its result
   };
   std::vector<std::int32_t> ids;
   std::vector<Symbol> symbols;
-  std::vector<Candidate> heap;
+  std::vector<std::uint64_t> heap;  // rank << 32 | position of the left symbol
 };
 
 class Bpe {
@@ -61,7 +59,7 @@ class Bpe {
   void symbols_of(std::string_view piece, BpeScratch& scratch) const;
   void merge_short(BpeScratch& scratch) const;
   void merge_long(BpeScratch& scratch) const;
-  void push_candidate(std::int32_t position, BpeScratch& scratch) const;
+  bool look_up(BpeScratch::Symbol& symbol, const std::vector<BpeScratch::Symbol>& symbols) const;
 
   Vocabulary vocabulary_;
   PairTable merges_;

@@ -1,16 +1,15 @@
-// Remembers, within one encode call, which ids a piece of text became: words repeat.
+// Remembers, within one encode call, which ids a short piece of text became: words repeat.
 //
-// Bounded: a table of fixed size in which a new piece replaces an old one. It keeps no copies: pieces point into the
-// text of the call, results into its output. Not thread-safe.
+// Bounded: a table of fixed size in which a new piece replaces an old one; piece and ids are kept in the entry, so that
+// a hit costs one cache line. Not thread-safe.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 #include <vector>
-
-#include "text/string_table.h"
 
 namespace sluice::text {
 
@@ -23,23 +22,65 @@ class PieceCache {
   // Appends the ids of the piece; `encode` does so when they are not known.
   template <class Encode>
   void append(std::string_view piece, std::vector<std::int32_t>& out, Encode encode) {
-    Entry& e = entries_[hash_bytes(piece) & (entries_.size() - 1)];
-    const std::size_t begin = out.size();
-    if (e.piece == piece && e.count > 0) {
-      out.resize(begin + e.count);
-      std::copy_n(out.begin() + e.begin, e.count, out.begin() + static_cast<std::ptrdiff_t>(begin));
+    if (piece.size() > kMaxBytes) return encode(piece, out);
+    Entry wanted = entry_of(piece);
+    Entry& e = entries_[slot_of(wanted)];
+    if (e.count > 0 && e.head == wanted.head && e.tail == wanted.tail && e.bytes == wanted.bytes) {
+      for (int i = 0; i < e.count; ++i) out.push_back(e.ids[i]);
       return;
     }
+    const std::size_t begin = out.size();
     encode(piece, out);
-    e = {piece, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(out.size() - begin)};
+    const std::size_t count = out.size() - begin;
+    if (count > kMaxIds) return;
+    wanted.count = static_cast<std::uint8_t>(count);
+    std::copy_n(out.begin() + static_cast<std::ptrdiff_t>(begin), count, wanted.ids);
+    e = wanted;
   }
 
  private:
+  static constexpr std::size_t kMaxBytes = 16;
+  static constexpr std::size_t kMaxIds = 3;
+
+  // First and last bytes and the length say what a piece of up to 16 bytes is. 32 bytes: two entries a cache line.
   struct Entry {
-    std::string_view piece;
-    std::uint32_t begin = 0;  // in the output
-    std::uint32_t count = 0;
+    std::uint64_t head = 0;
+    std::uint64_t tail = 0;
+    std::int32_t ids[kMaxIds] = {};
+    std::uint8_t bytes = 0;
+    std::uint8_t count = 0;  // 0 = empty
   };
+
+  template <class Word>
+  static std::uint64_t load(const char* p) {
+    Word w;
+    std::memcpy(&w, p, sizeof w);
+    return w;
+  }
+
+  static Entry entry_of(std::string_view s) {
+    const char* p = s.data();
+    const std::size_t n = s.size();
+    Entry e;
+    e.bytes = static_cast<std::uint8_t>(n);
+    if (n >= 8) {
+      e.head = load<std::uint64_t>(p);
+      e.tail = load<std::uint64_t>(p + n - 8);
+    } else if (n >= 4) {
+      e.head = load<std::uint32_t>(p);
+      e.tail = load<std::uint32_t>(p + n - 4);
+    } else {
+      e.head = n >= 2 ? load<std::uint16_t>(p) : 0;
+      e.tail = n >= 1 ? load<std::uint8_t>(p + n - 1) : 0;
+    }
+    return e;
+  }
+
+  std::size_t slot_of(const Entry& e) const {
+    const std::uint64_t mixed = (e.head * 0x9E3779B97F4A7C15u) ^ (e.tail + e.bytes) * 0xD6E8FEB86659FD93u;
+    return (mixed ^ mixed >> 32) * 0x9E3779B97F4A7C15u >> 40 & (entries_.size() - 1);
+  }
+
   std::vector<Entry> entries_;
 };
 

@@ -14,6 +14,8 @@ namespace {
 constexpr std::string_view kSpaceItems =
     "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 constexpr std::string_view kWordItems = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// Outside of a class, Oniguruma counts the superscript digits and fractions of Latin-1 as word characters.
+constexpr std::string_view kLoneWordItems = "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 constexpr std::string_view kHexItems = "0-9a-fA-F";
 constexpr int kMaxClassDepth = 20;
 
@@ -161,6 +163,7 @@ bool at_class_escape(const PatternReader& in) {
 }
 
 void posix_class(PatternReader& in, Set& set) {
+  if (in.caseless) in.unsupported("[: :] in (?i)");
   const std::size_t close = in.rest().find(":]");
   if (close == std::string_view::npos) in.malformed("'[:' without ':]'");
   const std::string_view name = in.rest().substr(2, close - 2);
@@ -174,9 +177,10 @@ void posix_class(PatternReader& in, Set& set) {
 }
 
 char32_t class_char(PatternReader& in) {
-  if (!in.starts_with("\\")) return in.next_char();
   if (in.take("\\b")) return 8;
-  return take_char_escape(in);
+  const char32_t c = in.starts_with("\\") ? take_char_escape(in) : in.next_char();
+  check_caseless(in, 0, c);
+  return c;
 }
 
 // A character or a range; a '-' that ends the class or follows a set stands for itself.
@@ -197,6 +201,9 @@ void class_item(PatternReader& in, Set& set) {
   if (in.starts_with("[")) {
     set.others.push_back(translate_class(in));
   } else if (at_class_escape(in)) {
+    // Oniguruma adds the other case of what a property holds, PCRE2 does not.
+    if (in.caseless && (in.starts_with("\\p") || in.starts_with("\\P")))
+      in.unsupported("a property in a class in (?i)");
     bool negated = false;
     const std::string items = escape_items(in, negated);
     if (negated) {
@@ -258,6 +265,16 @@ void PatternReader::unsupported(const std::string& what) const {
        "constructs whose meaning is the same in Oniguruma and PCRE2");
 }
 
+void check_caseless(const PatternReader& in, char32_t previous, char32_t c) {
+  if (!in.caseless) return;
+  if (c >= 0x80) in.unsupported("a character outside ASCII in (?i)");
+  const auto lower = [](char32_t v) { return v >= 'A' && v <= 'Z' ? v - 'A' + 'a' : v; };
+  const char32_t a = lower(previous);
+  const char32_t b = lower(c);
+  const bool ligature = (a == 's' && (b == 's' || b == 't')) || (a == 'f' && (b == 'f' || b == 'i' || b == 'l'));
+  if (ligature) in.unsupported("letters in (?i) that also exist as one character");
+}
+
 std::string quote_char(char32_t c) {
   std::string out;
   if (c < 0x20 || c == 0x7F) {
@@ -270,7 +287,7 @@ std::string quote_char(char32_t c) {
   return out;
 }
 
-std::string word_items() { return std::string(kWordItems); }
+std::string word_items() { return std::string(kWordItems) + std::string(kLoneWordItems); }
 
 std::string translate_class(PatternReader& in) {
   if (++in.class_depth > kMaxClassDepth) in.malformed("classes nested deeper than " + std::to_string(kMaxClassDepth));
@@ -298,7 +315,8 @@ std::string translate_class(PatternReader& in) {
 bool take_class_escape(PatternReader& in, std::string& set) {
   if (!at_class_escape(in)) return false;
   bool negated = false;
-  const std::string items = escape_items(in, negated);
+  std::string items = escape_items(in, negated);
+  if (items == kWordItems) items = word_items();
   set = bracket(negated, items);
   return true;
 }

@@ -16,6 +16,7 @@ struct PatternReader {
   FunctionRef<bool(std::string_view)> script_name;
   std::size_t position = 0;  // bytes
   int class_depth = 0;
+  bool caseless = false;  // inside (?i): letters match both cases
 
   bool done() const { return position >= pattern.size(); }
   std::string_view rest() const { return pattern.substr(position); }
@@ -30,6 +31,10 @@ struct PatternReader {
   [[noreturn]] void malformed(const std::string& why) const;
   [[noreturn]] void unsupported(const std::string& what) const;
 };
+
+// Refuses a character that, inside (?i), may match several (as "ss" and U+00DF do) in one dialect only. `previous` is
+// the literal before it, or 0.
+void check_caseless(const PatternReader& in, char32_t previous, char32_t c);
 
 // One character, quoted so that it stands for itself inside and outside of a class.
 std::string quote_char(char32_t c);

@@ -58,8 +58,15 @@ class Translator {
         atom(".");
         return;
       default:
-        atom(quote_char(in_.next_char()));
+        literal(in_.next_char());
     }
+  }
+
+  void literal(char32_t c) {
+    check_caseless(in_, literal_end_ == out_.size() ? literal_ : 0, c);
+    atom(quote_char(c));
+    literal_ = c;
+    literal_end_ = out_.size();
   }
 
   void atom(const std::string& text) {
@@ -74,7 +81,10 @@ class Translator {
     if (in_.starts_with("*")) in_.unsupported("(*");
     if (!in_.starts_with("?")) return push_group(start, "(?:");  // nothing refers to groups by number
     for (const char* known : {"?:", "?=", "?!", "?>", "?<=", "?<!", "?i:", "?-i:"}) {
-      if (in_.take(known)) return push_group(start, std::string("(") + known);
+      if (!in_.take(known)) continue;
+      push_group(start, std::string("(") + known);
+      if (known[1] == 'i' || known[1] == '-') in_.caseless = known[1] == 'i';
+      return;
     }
     if (in_.take("?i)")) {
       // Later alternatives are covered by the option in one dialect only when it opens the group.
@@ -82,6 +92,7 @@ class Translator {
       if (!opens) in_.unsupported("(?i) after the start of a group");
       out_ += "(?i)";
       if (!groups_.empty()) groups_.back().inside = out_.size();
+      in_.caseless = true;
       atom_ = kNone;
       return;
     }
@@ -90,7 +101,7 @@ class Translator {
 
   void push_group(std::size_t start, const std::string& text) {
     out_ += text;
-    groups_.push_back({start, out_.size()});
+    groups_.push_back({start, out_.size(), in_.caseless});
     atom_ = kNone;
   }
 
@@ -99,6 +110,7 @@ class Translator {
     in_.next();
     out_ += ')';
     atom_ = groups_.back().start;
+    in_.caseless = groups_.back().outer_caseless;
     groups_.pop_back();
   }
 
@@ -111,7 +123,7 @@ class Translator {
     for (const char* same : {"\\A", "\\z", "\\Z"}) {
       if (in_.take(same)) return anchor(same);
     }
-    atom(quote_char(take_char_escape(in_)));
+    literal(take_char_escape(in_));
   }
 
   static std::string word() { return "[" + word_items() + "]"; }
@@ -156,11 +168,14 @@ class Translator {
   struct Group {
     std::size_t start;   // offset of its '(' in the output
     std::size_t inside;  // offset after its opening
+    bool outer_caseless;
   };
 
   PatternReader in_;
   std::string out_;
   std::size_t atom_ = kNone;
+  char32_t literal_ = 0;  // the last character that stands for itself
+  std::size_t literal_end_ = kNone;
   std::vector<Group> groups_;
 };
 

@@ -17,7 +17,7 @@ struct Tokenizer::EncodeCall {
   PreTokenizerScratch pre;
   BpeScratch bpe;
   PieceCache cache;
-  std::deque<std::string> normalized;  // texts that the cache's pieces point into
+  std::deque<std::string> normalized;  // texts that pieces point into
   std::vector<std::int32_t> ids;
   bool parse_special;
 };
