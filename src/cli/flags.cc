@@ -135,6 +135,13 @@ bool applies_to(const Flag& flag, std::string_view command) {
   return false;
 }
 
+int thread_count(std::int64_t threads) {
+  if (threads < 0 || threads > 1024) {
+    fail(ErrorCode::usage, "--threads " + std::to_string(threads), "0 (all processors) to 1024");
+  }
+  return static_cast<int>(threads);
+}
+
 std::int64_t parse_count(std::string_view text, std::string_view flag) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

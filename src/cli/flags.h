@@ -43,6 +43,9 @@ bool applies_to(const Flag& flag, std::string_view command);
 // "8k" > 8000, "8K" > 8192. Throws Error(usage) naming the flag.
 std::int64_t parse_count(std::string_view text, std::string_view flag);
 
+// --threads as an int. Throws Error(usage) outside 0 to 1024.
+int thread_count(std::int64_t threads);
+
 // The page docs/flags.md.
 std::string flags_markdown();
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "app/read_limit.h"
+#include "cli/flags.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -26,10 +27,7 @@ app::LoadOptions load_options(const Options& o) {
   load.dtype = o.dtype;
   load.moe_runner_backend = o.moe_runner_backend;
   load.isa = o.isa;
-  if (o.threads < 0 || o.threads > 1024) {
-    fail(ErrorCode::usage, fmt::format("--threads {}", o.threads), "0 (all processors) to 1024");
-  }
-  load.threads = static_cast<int>(o.threads);
+  load.threads = thread_count(o.threads);
   load.row_invariant = o.batch_invariant;
   load.engine.max_batch_tokens = o.chunked_prefill_size;
   load.engine.max_sequences = o.max_running_requests;
