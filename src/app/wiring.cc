@@ -119,10 +119,10 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   const std::vector<ckpt::Scheme> dialects = schemes();
   model.weights = ckpt::find_scheme(dialects, *model.checkpoint).open(*model.checkpoint, family.names(model.config));
   model.recipe = recipe_for(model);
-  const cpu::Isa isa = isa_for(options.isa);
+  model.isa = isa_for(options.isa);
   model.pool = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_processors());
-  model.backend = make_backend(options.device, *model.pool, isa);
-  model.runners = runners(*model.pool, isa);
+  model.backend = make_backend(options.device, *model.pool, model.isa);
+  model.runners = runners(*model.pool, model.isa);
   select_runners(model);
   return model;
 }

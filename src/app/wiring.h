@@ -43,6 +43,7 @@ struct OpenedModel {
   std::unique_ptr<ckpt::WeightSource> weights;
   Recipe recipe = Recipe::bf16;
   DType compute = DType::bf16;
+  cpu::Isa isa = cpu::Isa::scalar;  // in use
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<Backend> backend;
   std::vector<std::unique_ptr<Runner>> runners;  // in order of preference
