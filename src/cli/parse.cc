@@ -1,8 +1,8 @@
 #include "cli/parse.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
-#include <memory>
 #include <sstream>
 
 #include "cli/flags.h"
@@ -68,16 +68,19 @@ std::string chosen_command(const CLI::App& app) {
   return name;
 }
 
-Parsed finished(Options options, const std::string& text, int code) {
+Parsed finished(const std::string& text, int code) {
   Parsed parsed;
-  parsed.options = std::move(options);
   parsed.done = true;
   parsed.exit_code = code;
   parsed.text = text;
   return parsed;
 }
 
-void add_commands(CLI::App& app, const std::vector<Flag>& table) {
+// Each command has Options of its own: environment and config file set the flags of all commands, also of those that
+// are not on the line.
+using OptionsByCommand = std::map<std::string, Options, std::less<>>;
+
+void add_commands(CLI::App& app, OptionsByCommand& options) {
   std::map<std::string, CLI::App*, std::less<>> added;
   for (const Command& command : command_table()) {
     const std::string name(command.name);
@@ -86,7 +89,7 @@ void add_commands(CLI::App& app, const std::vector<Flag>& table) {
     CLI::App* sub =
         parent->add_subcommand(name.substr(dot == std::string::npos ? 0 : dot + 1), std::string(command.help));
     added[name] = sub;
-    add_flags(sub, command.name, table);
+    add_flags(sub, command.name, flag_table(options[name]));
     if (dot != std::string::npos) parent->require_subcommand(1);
   }
 }
@@ -94,31 +97,32 @@ void add_commands(CLI::App& app, const std::vector<Flag>& table) {
 }  // namespace
 
 Parsed parse(int argc, const char* const* argv, const std::string& version) {
-  auto options = std::make_unique<Options>();
-  const std::vector<Flag> table = flag_table(*options);
+  OptionsByCommand options;
   CLI::App app("Sluice runs mixture-of-experts language models from Hugging Face checkpoints.", "sluice");
   app.set_version_flag("--version", version);
   app.set_config("--config", "", "Read flags from a TOML file");
   app.require_subcommand(1);
   app.fallthrough();
-  add_commands(app, table);
+  add_commands(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {
       std::ostringstream text, ignored;
       app.exit(e, text, ignored);
-      return finished(*options, text.str(), 0);
+      return finished(text.str(), 0);
     }
-    if (argc <= 1) return finished(*options, app.help(), 2);
-    return finished(*options,
-                    std::string("sluice: ") + e.what() + "\nsluice " + chosen_command(app) + " --help lists the flags",
-                    2);
+    if (argc <= 1) return finished(app.help(), 2);
+    std::string command = chosen_command(app);
+    std::replace(command.begin(), command.end(), '.', ' ');
+    const std::string help = "sluice " + command + (command.empty() ? "--help" : " --help") + " lists the flags";
+    return finished(std::string("sluice: ") + e.what() + "\n" + help, 2);
   }
+  const std::string command = chosen_command(app);
   Parsed parsed;
-  options->command = chosen_command(app);
-  parsed.options = *options;
-  if (options->command == "help") return finished(*options, options->markdown ? flags_markdown() : app.help(), 0);
+  parsed.options = options[command];
+  parsed.options.command = command;
+  if (command == "help") return finished(parsed.options.markdown ? flags_markdown() : app.help(), 0);
   return parsed;
 }
 

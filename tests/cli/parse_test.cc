@@ -73,6 +73,15 @@ TEST(Parse, EnvironmentComesAfterTheCommandLine) {
   unsetenv("SLUICE_THREADS");
 }
 
+TEST(Parse, TheEnvironmentMayHoldRequiredAndOtherCommandsFlags) {
+  setenv("SLUICE_MODEL", "from/environment", 1);
+  setenv("SLUICE_NUM_SHOTS", "2", 1);
+  EXPECT_EQ(parse_words({"run"}).options.model, "from/environment");
+  EXPECT_EQ(parse_words({"run", "from/line"}).options.model, "from/line");
+  unsetenv("SLUICE_MODEL");
+  unsetenv("SLUICE_NUM_SHOTS");
+}
+
 TEST(Parse, AConfigFileHasASectionForEachCommand) {
   const std::string path = testing::TempDir() + "sluice.toml";
   std::ofstream(path) << "[run]\nthreads = 4\ntemperature = 0.25\n";
