@@ -3,6 +3,8 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <new>
 #include <utility>
 
@@ -12,11 +14,12 @@
 namespace sluice::text {
 namespace {
 
-// A search of sane patterns backtracks at most a few times per character of the text; these limits end the others.
-constexpr std::uint32_t kMatchLimit = 50'000'000;
-constexpr std::uint32_t kHeapLimitKib = 2 << 20;
+// A search of a sane pattern takes a few steps for each character of the text; these limits end the others.
+constexpr std::uint64_t kMatchStepsAlways = 100'000;
+constexpr std::uint64_t kMatchStepsPerByte = 64;
+constexpr std::uint32_t kHeapLimitKib = 512 << 10;
 constexpr std::size_t kJitStackFirstBytes = 64 << 10;
-constexpr std::size_t kJitStackMaxBytes = 256 << 20;  // address space; pages are touched only when a search needs them
+constexpr std::size_t kJitStackMaxBytes = 64 << 20;  // address space; pages are touched only when a search needs them
 constexpr std::size_t kMaxPatternBytes = 16 << 10;
 
 std::string pcre2_message(int code) {
@@ -60,7 +63,6 @@ bool script_name(std::string_view name) {
 struct RegexScratch::State {
   State() : data(pcre2_match_data_create(1, nullptr)), context(pcre2_match_context_create(nullptr)) {
     if (data == nullptr || context == nullptr) throw std::bad_alloc();
-    pcre2_set_match_limit(context, kMatchLimit);
     pcre2_set_heap_limit(context, kHeapLimitKib);
   }
   ~State() {
@@ -70,6 +72,11 @@ struct RegexScratch::State {
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
+
+  void limit_steps(std::size_t subject_bytes) {
+    const std::uint64_t steps = kMatchStepsAlways + kMatchStepsPerByte * subject_bytes;
+    pcre2_set_match_limit(context, static_cast<std::uint32_t>(std::min<std::uint64_t>(steps, UINT32_MAX)));
+  }
 
   // The default stack of compiled code is small. Returns false when it has already been replaced.
   bool grow_stack() {
@@ -125,6 +132,7 @@ bool Regex::jit() const { return code_->jit; }
 
 bool Regex::search(RegexScratch& scratch, std::string_view subject, std::size_t from, TextSpan& match) const {
   RegexScratch::State& s = *scratch.state_;
+  s.limit_steps(subject.size());
   int rc = PCRE2_ERROR_JIT_STACKLIMIT;
   if (code_->jit) {
     do {

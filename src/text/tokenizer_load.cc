@@ -68,8 +68,10 @@ void Tokenizer::read_config(const Json& config, const std::string& origin) {
   pad_ = config_token(config, "pad_token", origin, *this);
   if (field_or_null(config, "add_bos_token").is_null() && field_or_null(config, "add_eos_token").is_null()) return;
   post_processor_ = {};
-  if (bos_ && bool_field(config, "add_bos_token", origin, false)) post_processor_.before.push_back(*bos_);
-  if (eos_ && bool_field(config, "add_eos_token", origin, false)) post_processor_.after.push_back(*eos_);
+  const bool add_bos = bool_field(config, "add_bos_token", origin, false);
+  const bool add_eos = bool_field(config, "add_eos_token", origin, false);
+  if (add_bos && bos_) post_processor_.before.push_back(*bos_);
+  if (add_eos && eos_) post_processor_.after.push_back(*eos_);
 }
 
 }  // namespace sluice::text
