@@ -17,6 +17,13 @@ std::string refusal(std::string_view header, std::size_t data_bytes) {
   return message_of([&] { parse(safetensors_bytes(header, std::string(data_bytes, 'x'))); });
 }
 
+template <class T>
+std::vector<T> values_of(const TensorEntry& tensor) {
+  std::vector<T> out(tensor.bytes / sizeof(T));
+  std::memcpy(out.data(), tensor.data, tensor.bytes);
+  return out;
+}
+
 TEST(Safetensors, ReadsTensorsInDataOrderWithMetadata) {
   const SafetensorsHeader h = parse(
       safetensors_bytes(R"({"b":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16]},"__metadata__":{"format":"pt"},)"
@@ -150,14 +157,14 @@ TEST(SafetensorsFile, WriterAndReaderAgree) {
   const TensorEntry* z = file.find("z.float");
   ASSERT_NE(z, nullptr);
   EXPECT_EQ(z->shape, (std::vector<std::int64_t>{3, 1}));
-  EXPECT_EQ(std::memcmp(z->data, floats.data(), z->bytes), 0);
-  EXPECT_EQ(std::memcmp(file.find("int")->data, ints.data(), 16), 0);
+  EXPECT_EQ(values_of<float>(*z), floats);
+  EXPECT_EQ(values_of<std::int64_t>(*file.find("int")), ints);
   EXPECT_EQ(file.find("codes \"e2m1\"\n")->dtype, DType::e2m1);
   EXPECT_EQ(file.find("absent"), nullptr);
   for (const TensorEntry& t : file.tensors()) EXPECT_TRUE(t.is_aligned()) << t.name;
 
   const SafetensorsFile moved = std::move(file);
-  EXPECT_EQ(std::memcmp(moved.find("z.float")->data, floats.data(), 12), 0);
+  EXPECT_EQ(values_of<float>(*moved.find("z.float")), floats);
 }
 
 TEST(SafetensorsFile, MisalignedDataIsReadableAndMarked) {

@@ -61,13 +61,15 @@ inline void expect_contains(const std::string& text, std::string_view part) {
   EXPECT_NE(text.find(part), std::string::npos) << "\"" << text << "\" lacks \"" << part << "\"";
 }
 
-// Resident pages of mapped files of this process, in KiB.
+// Resident pages of mapped files of this process, in KiB; a file on tmpfs counts as shared memory.
 inline std::int64_t resident_file_kb() {
   std::ifstream status("/proc/self/status");
+  std::int64_t kb = 0;
   for (std::string line; std::getline(status, line);) {
-    if (line.rfind("RssFile:", 0) == 0) return std::stoll(line.substr(8));
+    if (line.rfind("RssFile:", 0) == 0) kb += std::stoll(line.substr(8));
+    if (line.rfind("RssShmem:", 0) == 0) kb += std::stoll(line.substr(9));
   }
-  return -1;
+  return kb;
 }
 
 }  // namespace sluice::ckpt
