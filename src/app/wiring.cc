@@ -35,7 +35,7 @@ Problem problem_for(const OpenedModel& model, const LayerSpec& layer) {
   problem.layer = layer;
   problem.recipe = model.recipe;
   problem.device = model.backend->device();
-  problem.max_tokens = model.options.engine.max_batch_tokens;
+  problem.max_tokens = std::max(model.options.engine.max_batch_tokens, model.options.engine.max_sequences);
   problem.row_invariant = model.options.row_invariant;
   return problem;
 }
