@@ -15,6 +15,7 @@ namespace {
 // microseconds) and its results should stay in the L2 cache.
 constexpr std::size_t kBytesPerThread = 1u << 20;
 constexpr std::int64_t kSlotsPerThread = 512;
+constexpr std::int64_t kTurns = 8;  // a thread comes back for work at least so often, and takes at most so many tasks
 
 // A chunk of a tile, and where its result goes.
 struct Task {
@@ -29,6 +30,15 @@ struct Fold {
   std::int32_t first_slot = 0;
   std::int32_t last_slot = 0;
   bool finish = false;  // its last chunk is among them
+};
+
+// What the kernel is told about a task: query rows, the keys that each sees, and where they are.
+struct Prepared {
+  const float* query[kTileRows];
+  std::int32_t first[kTileRows];
+  std::int32_t last[kTileRows];
+  const void* k_panels[kChunkPanels];
+  const void* v_panels[kChunkPanels];
 };
 
 // As much work as fits into the scratch memory. Slot 0 holds what a tile brings from the wave before.
@@ -48,9 +58,10 @@ class Attention {
 
  private:
   bool plan_wave();
-  void run_task(const Task& task, int worker) const;
-  void find_panels(const AttentionTile& tile, const Task& task, const AttendChunk& chunk, const void** k_panels,
-                   const void** v_panels) const;
+  void run_tasks(std::int64_t begin, std::int64_t end, int worker) const;
+  void run_task(const Task& task, const Prepared& p, const Prepared* next, int worker) const;
+  void prepare(const Task& task, Prepared& p) const;
+  void find_panels(const AttentionTile& tile, const Task& task, Prepared& p) const;
   void fold(const Fold& fold) const;
   void finish(const AttentionTile& tile, const AttendState& state) const;
   AttendState slot(std::int32_t index) const;
@@ -124,56 +135,68 @@ bool Attention::plan_wave() {
   return wave_.task_count > 0;
 }
 
-// Only of blocks that some row sees: others may have been given up by a sliding window.
-void Attention::find_panels(const AttentionTile& tile, const Task& task, const AttendChunk& chunk,
-                            const void** k_panels, const void** v_panels) const {
+// Panels of blocks that no row sees stay nullptr: a sliding window may have given them up.
+void Attention::find_panels(const AttentionTile& tile, const Task& task, Prepared& p) const {
   std::int32_t first = kChunkTokens;
   std::int32_t last = 0;
-  for (std::int32_t r = 0; r < chunk.rows; ++r) {
-    if (chunk.first[r] >= chunk.last[r]) continue;
-    first = std::min(first, chunk.first[r]);
-    last = std::max(last, chunk.last[r]);
+  for (std::int32_t r = 0; r < tile.rows(); ++r) {
+    if (p.first[r] >= p.last[r]) continue;
+    first = std::min(first, p.first[r]);
+    last = std::max(last, p.last[r]);
   }
-  for (std::int32_t p = first / kPanelTokens; p * kPanelTokens < last; ++p) {
-    const std::int64_t position = task.chunk * kChunkTokens + p * kPanelTokens;
+  for (std::int32_t i = 0; i < kChunkPanels; ++i) {
+    p.k_panels[i] = p.v_panels[i] = nullptr;
+    if ((i + 1) * kPanelTokens <= first || i * kPanelTokens >= last) continue;
+    const std::int64_t position = task.chunk * kChunkTokens + i * kPanelTokens;
     const std::int64_t block = block_of(batch_, tile.sequence, position, cache_);
     const std::int64_t panel = position % cache_.spec().block_tokens / kPanelTokens;
-    k_panels[p] = cache_.k_panel(args_.layer, block, tile.kv_head, panel);
-    v_panels[p] = cache_.v_panel(args_.layer, block, tile.kv_head, panel);
+    p.k_panels[i] = cache_.k_panel(args_.layer, block, tile.kv_head, panel);
+    p.v_panels[i] = cache_.v_panel(args_.layer, block, tile.kv_head, panel);
   }
 }
 
-void Attention::run_task(const Task& task, int worker) const {
+void Attention::prepare(const Task& task, Prepared& p) const {
   const AttentionTile& tile = wave_.tiles[task.tile];
-  const float* query[kTileRows];
-  std::int32_t first[kTileRows];
-  std::int32_t last[kTileRows];
-  const void* k_panels[kChunkPanels];
-  const void* v_panels[kChunkPanels];
   const std::int64_t base = task.chunk * kChunkTokens;
   for (std::int32_t r = 0; r < tile.rows(); ++r) {
     const std::int64_t t = tile.first_token + r / tile.heads;
     const KeySpan keys = keys_of(batch_.positions[t], args_.window);
-    query[r] = args_.q.row<float>(t) + (tile.first_head + r % tile.heads) * cache_.spec().head_dim;
-    first[r] = static_cast<std::int32_t>(std::clamp<std::int64_t>(keys.first - base, 0, kChunkTokens));
-    last[r] = static_cast<std::int32_t>(std::clamp<std::int64_t>(keys.last - base, 0, kChunkTokens));
+    p.query[r] = args_.q.row<float>(t) + (tile.first_head + r % tile.heads) * cache_.spec().head_dim;
+    p.first[r] = static_cast<std::int32_t>(std::clamp<std::int64_t>(keys.first - base, 0, kChunkTokens));
+    p.last[r] = static_cast<std::int32_t>(std::clamp<std::int64_t>(keys.last - base, 0, kChunkTokens));
   }
+  find_panels(tile, task, p);
+}
+
+void Attention::run_task(const Task& task, const Prepared& p, const Prepared* next, int worker) const {
+  const AttentionTile& tile = wave_.tiles[task.tile];
   float* scratch = worker_memory_ + worker * worker_floats_;
-  AttendChunk chunk{.query = query,
-                    .rows = tile.rows(),
-                    .head_dim = cache_.spec().head_dim,
-                    .dims = cache_.dims(),
-                    .scale = args_.scale,
-                    .first = first,
-                    .last = last,
-                    .k_panels = k_panels,
-                    .v_panels = v_panels,
-                    .packed_query = scratch,
-                    .scores = scratch + static_cast<std::int64_t>(most_rows_) * cache_.dims(),
-                    .out = slot(task.slot)};
-  find_panels(tile, task, chunk, k_panels, v_panels);
+  const AttendChunk chunk{.query = p.query,
+                          .rows = tile.rows(),
+                          .head_dim = cache_.spec().head_dim,
+                          .dims = cache_.dims(),
+                          .scale = args_.scale,
+                          .first = p.first,
+                          .last = p.last,
+                          .k_panels = p.k_panels,
+                          .v_panels = p.v_panels,
+                          .next_k_panels = next != nullptr ? next->k_panels : nullptr,
+                          .packed_query = scratch,
+                          .scores = scratch + static_cast<std::int64_t>(most_rows_) * cache_.dims(),
+                          .out = slot(task.slot)};
   (cache_.spec().dtype == DType::bf16 ? kernels_.attend_bf16 : kernels_.attend_f32)(chunk);
   if (tile.last_chunk - tile.first_chunk == 1) finish(tile, chunk.out);
+}
+
+// Tasks [begin, end), each knowing the next one.
+void Attention::run_tasks(std::int64_t begin, std::int64_t end, int worker) const {
+  Prepared two[2];
+  prepare(wave_.tasks[begin], two[begin % 2]);
+  for (std::int64_t i = begin; i < end; ++i) {
+    const bool more = i + 1 < end;
+    if (more) prepare(wave_.tasks[i + 1], two[(i + 1) % 2]);
+    run_task(wave_.tasks[i], two[i % 2], more ? &two[(i + 1) % 2] : nullptr, worker);
+  }
 }
 
 void Attention::finish(const AttentionTile& tile, const AttendState& state) const {
@@ -207,9 +230,9 @@ void Attention::fold(const Fold& fold) const {
 
 void Attention::run() {
   while (plan_wave()) {
-    pool_.parallel_for(wave_.task_count, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-      for (std::int64_t i = begin; i < end; ++i) run_task(wave_.tasks[i], worker);
-    });
+    const std::int64_t grain = std::clamp<std::int64_t>(wave_.task_count / (kTurns * pool_.size()), 1, kTurns);
+    pool_.parallel_for(wave_.task_count, grain,
+                       [&](std::int64_t begin, std::int64_t end, int worker) { run_tasks(begin, end, worker); });
     if (wave_.task_count == wave_.fold_count) {  // mostly one chunk a tile: nothing that is worth a second round
       for (std::int32_t i = 0; i < wave_.fold_count; ++i) fold(wave_.folds[i]);
     } else {

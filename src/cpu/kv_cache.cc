@@ -5,7 +5,6 @@
 #include <string>
 
 #include "core/error.h"
-#include "numerics/bf16.h"
 
 namespace sluice::cpu {
 namespace {
@@ -26,12 +25,20 @@ KvSpec checked(const KvSpec& spec) {
   return spec;
 }
 
-// One token and head into its place. K columns of a token are 64 bytes apart.
-template <class T, class Convert>
-void store_columns(const float* k, std::int32_t head_dim, std::byte* panel, std::int64_t slot, Convert convert) {
-  constexpr std::int32_t kGroup = 4 / sizeof(T);  // columns of one key that lie together
-  T* out = reinterpret_cast<T*>(panel) + slot * kGroup;
-  for (std::int32_t c = 0; c < head_dim; ++c) out[c / kGroup * kGroup * kPanelTokens + c % kGroup] = convert(k[c]);
+// The K columns of one token, 64 bytes apart. A word is one f32 column or two columns of bf16.
+void scatter_words(const std::byte* words, std::int64_t count, std::byte* panel, std::int64_t slot) {
+  for (std::int64_t i = 0; i < count; ++i) std::memcpy(panel + i * 64 + slot * 4, words + i * 4, 4);
+}
+
+void store_bf16_columns(const float* k, std::int32_t head_dim, std::byte* panel, std::int64_t slot,
+                        const OpsKernels& kernels) {
+  constexpr std::int32_t kAtOnce = 64;
+  for (std::int32_t c = 0; c < head_dim; c += kAtOnce) {
+    std::uint16_t rounded[kAtOnce] = {};  // an odd last column is followed by the zero of the padding
+    const std::int32_t columns = std::min(kAtOnce, head_dim - c);
+    kernels.narrow(k + c, rounded, columns);
+    scatter_words(reinterpret_cast<const std::byte*>(rounded), (columns + 1) / 2, panel + c / 2 * 64, slot);
+  }
 }
 
 struct Target {
@@ -55,10 +62,10 @@ void store_token(const KvStoreArgs& args, const CpuKvCache& cache, const OpsKern
   const float* v = args.v.row<float>(t) + head * d;
   const Target to = target_of(args, cache, t, head);
   if (cache.spec().dtype == DType::bf16) {
-    store_columns<std::uint16_t>(k, d, to.k, to.slot, [](float x) { return to_bf16(x).bits; });
+    store_bf16_columns(k, d, to.k, to.slot, kernels);
     kernels.narrow(v, reinterpret_cast<std::uint16_t*>(to.v) + to.slot * cache.dims(), d);
   } else {
-    store_columns<float>(k, d, to.k, to.slot, [](float x) { return x; });
+    scatter_words(reinterpret_cast<const std::byte*>(k), d, to.k, to.slot);
     std::memcpy(reinterpret_cast<float*>(to.v) + to.slot * cache.dims(), v,
                 static_cast<std::size_t>(d) * sizeof(float));
   }

@@ -13,8 +13,9 @@
 
 namespace sluice::cpu {
 
-// Each (layer, block, kv head) has its K panels, then its V panels, of 16 tokens each, with the head padded by zeros to
-// `dims`. K: [dims / 2, 16 tokens, 2] bf16 or [dims, 16 tokens] f32, so that sixteen lanes are sixteen keys and scores
+// Each (layer, kv head) has the K panels of all blocks, then the V panels of all blocks, of 16 tokens each, with the
+// head padded by zeros to `dims`: blocks with consecutive numbers, which a sequence usually gets, are one stream in
+// memory. K: [dims / 2, 16 tokens, 2] bf16 or [dims, 16 tokens] f32, so that sixteen lanes are sixteen keys and scores
 // need no sum across lanes. V: [16 tokens, dims].
 class CpuKvCache final : public KvCache {
  public:
@@ -29,11 +30,11 @@ class CpuKvCache final : public KvCache {
 
   // The K panel of tokens [16 * panel, 16 * panel + 16) of a block, and the V panel.
   std::byte* k_panel(std::int32_t layer, std::int64_t block, std::int32_t head, std::int64_t panel) const {
-    const std::int64_t row = (layer * blocks_ + block) * spec_.kv_heads + head;
-    return memory_.as<std::byte>() + (row * 2 * panels_per_block_ + panel) * panel_bytes_;
+    const std::int64_t row = static_cast<std::int64_t>(layer) * spec_.kv_heads + head;
+    return memory_.as<std::byte>() + ((row * 2 * blocks_ + block) * panels_per_block_ + panel) * panel_bytes_;
   }
   std::byte* v_panel(std::int32_t layer, std::int64_t block, std::int32_t head, std::int64_t panel) const {
-    return k_panel(layer, block, head, panel) + panels_per_block_ * panel_bytes_;
+    return k_panel(layer, block + blocks_, head, panel);
   }
 
  private:

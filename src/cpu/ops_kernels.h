@@ -56,12 +56,14 @@ struct AttendChunk {
   float scale = 1;
   const std::int32_t* first = nullptr;  // [rows] keys seen by each row, counted from the start of the chunk
   const std::int32_t* last = nullptr;   // [rows] one past; first >= last = none
-  // Panels between the smallest first and the largest last; others are not touched.
+  // Panels between the smallest first and the largest last; others are not touched, and must be nullptr.
   // K: [dims / 2, 16 keys, 2] bf16 or [dims, 16 keys] f32. V: [16 keys, dims].
   const void* const* k_panels = nullptr;  // [kChunkPanels]
   const void* const* v_panels = nullptr;  // [kChunkPanels]
-  float* packed_query = nullptr;          // scratch [rows, dims]
-  float* scores = nullptr;                // scratch [rows, kChunkTokens]
+  // K panels of the chunk that the same thread takes next, to be fetched meanwhile; nullptr = none, also as an entry.
+  const void* const* next_k_panels = nullptr;  // [kChunkPanels]
+  float* packed_query = nullptr;               // scratch [rows, dims]
+  float* scores = nullptr;                     // scratch [rows, kChunkTokens]
   AttendState out;
 };
 
@@ -86,6 +88,7 @@ struct WeightRow {
 
 struct Candidate {
   float value = 0;
+  float weight = 0;
   std::int32_t id = 0;
 };
 
@@ -108,8 +111,8 @@ struct OpsKernels {
   std::int64_t (*find)(const float* x, std::int64_t n, float value);  // first index of value, n if absent
   float (*weight_sum)(const WeightRow& row);
   void (*weights)(const WeightRow& row, float* out);
-  // Appends every x[i] >= threshold with id first_id + i; returns how many.
-  std::int64_t (*gather)(const float* x, std::int64_t n, float threshold, std::int32_t first_id, Candidate* out);
+  // Writes every x[i] >= cut with its weight and i, in order; returns how many.
+  std::int64_t (*gather)(const WeightRow& row, Candidate* out);
 };
 
 // The table of one instruction set. The caller makes sure that the processor has it.

@@ -119,7 +119,9 @@ std::int32_t RowSampler::invert(double target, const Filter& filter) const {
 // Candidates are all logits within `depth` temperatures of the best, in order of ids.
 std::int64_t RowSampler::gather(float depth) {
   const float threshold = depth > 100.0f ? -kInfinity : max_ - depth / inverse_temperature_;
-  return kernels_.gather(logits_, n_, threshold, 0, scratch_.candidates);
+  const WeightRow row{
+      .x = logits_, .n = n_, .max = max_, .inverse_temperature = inverse_temperature_, .cut = threshold};
+  return kernels_.gather(row, scratch_.candidates);
 }
 
 bool ranks_before(const Candidate& a, const Candidate& b) {
@@ -128,9 +130,7 @@ bool ranks_before(const Candidate& a, const Candidate& b) {
 
 double RowSampler::mass_of(std::int64_t first, std::int64_t last) const {
   double mass = 0;
-  for (std::int64_t i = first; i < last; ++i) {
-    mass += std::exp(static_cast<double>((scratch_.candidates[i].value - max_) * inverse_temperature_));
-  }
+  for (std::int64_t i = first; i < last; ++i) mass += static_cast<double>(scratch_.candidates[i].weight);
   return mass;
 }
 

@@ -117,16 +117,18 @@ TEST_P(KernelsTest, WeightsHonourBothLimits) {
   EXPECT_EQ(y[16], 0.0f);
 }
 
-TEST_P(KernelsTest, GatherKeepsOrderAndIds) {
+TEST_P(KernelsTest, GatherKeepsOrderIdsAndWeights) {
   std::vector<float> x = normal_floats(83, 3);
-  x[7] = 0.5f;  // exactly at the threshold
+  x[7] = 0.5f;  // exactly at the cut
   std::vector<Candidate> found(x.size());
-  const std::int64_t count = kernels_.gather(x.data(), 83, 0.5f, 1000, found.data());
+  const std::int64_t count =
+      kernels_.gather({.x = x.data(), .n = 83, .max = 3.0f, .inverse_temperature = 0.5f, .cut = 0.5f}, found.data());
   std::int64_t at = 0;
   for (std::int32_t i = 0; i < 83; ++i) {
     if (x[i] < 0.5f) continue;
     ASSERT_LT(at, count);
-    EXPECT_EQ(found[at].id, 1000 + i);
+    EXPECT_EQ(found[at].id, i);
+    EXPECT_NEAR(found[at].weight, std::exp(0.5 * (x[i] - 3.0)), 1e-6);
     EXPECT_EQ(found[at++].value, x[i]);
   }
   EXPECT_EQ(at, count);

@@ -50,13 +50,17 @@ inline void weights_row(const WeightRow& a, float* out) {
               [&](std::int64_t i, int lanes) { store_some(out + i, weight_of(a, load_some(a.x + i, lanes)), lanes); });
 }
 
-inline std::int64_t gather_row(const float* x, std::int64_t n, float threshold, std::int32_t first_id, Candidate* out) {
+inline std::int64_t gather_row(const WeightRow& a, Candidate* out) {
   std::int64_t count = 0;
-  for_vectors(n, [&](std::int64_t i, int lanes) {
-    std::uint32_t hits = at_least(load_some(x + i, lanes), broadcast(threshold)) & lane_bits(lanes);
+  for_vectors(a.n, [&](std::int64_t i, int lanes) {
+    const V x = load_some(a.x + i, lanes);
+    std::uint32_t hits = at_least(x, broadcast(a.cut)) & lane_bits(lanes);
+    if (hits == 0) return;
+    float weights[16];
+    store(weights, weight_of(a, x));
     for (; hits != 0; hits &= hits - 1) {
-      const std::int64_t at = i + __builtin_ctz(hits);
-      out[count++] = {x[at], first_id + static_cast<std::int32_t>(at)};
+      const int lane = __builtin_ctz(hits);
+      out[count++] = {a.x[i + lane], weights[lane], static_cast<std::int32_t>(i + lane)};
     }
   });
   return count;
