@@ -106,7 +106,7 @@ struct Regex::Code {
   std::string where;
 };
 
-Regex::Regex(std::string_view pattern, const std::string& where) {
+Regex::Regex(std::string_view pattern, const std::string& where, bool use_jit) {
   if (pattern.size() > kMaxPatternBytes) {
     fail(ErrorCode::bad_input, where + ": pattern of " + std::to_string(pattern.size()) + " bytes",
          "at most " + std::to_string(kMaxPatternBytes));
@@ -120,7 +120,7 @@ Regex::Regex(std::string_view pattern, const std::string& where) {
     fail(ErrorCode::bad_input, where + ": pattern \"" + std::string(pattern) + "\": " + pcre2_message(error),
          "a regular expression");
   }
-  code_->jit = pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE) == 0;
+  code_->jit = use_jit && pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE) == 0;
   code_->where = where;
 }
 

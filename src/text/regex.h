@@ -3,7 +3,8 @@
 //
 // The files are written for Oniguruma. A pattern is translated (regex_syntax.h) so that it splits as it does there, and
 // refused by name when it uses something that would not. Regex is immutable: any number of threads may search with it,
-// each with its own RegexScratch. Subjects must be valid UTF-8.
+// each with its own RegexScratch. Subjects must be valid UTF-8. Character properties are those of PCRE2's Unicode
+// version (10.42: 14.0); they agree with Oniguruma's for every character that this version knows.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +36,9 @@ struct TextSpan {
 class Regex {
  public:
   // Throws Error(bad_input) for a pattern that is wrong and Error(unsupported) for one that cannot be translated; both
-  // name `where` (file and field).
-  Regex(std::string_view pattern, const std::string& where);
+  // name `where` (file and field). Without `use_jit` the interpreter runs, as it does where memory may not be
+  // executable.
+  Regex(std::string_view pattern, const std::string& where, bool use_jit = true);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;

@@ -1,5 +1,6 @@
 #include "text/regex_class.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <utility>
 #include <vector>

@@ -24,7 +24,7 @@ class StreamDecoder {
   std::string flush();
 
  private:
-  const Tokenizer& tokenizer_;
+  const Tokenizer* tokenizer_;
   bool skip_special_;
   DecoderRun run_;
 };

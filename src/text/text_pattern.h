@@ -4,9 +4,11 @@
 // scratch.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/function_ref.h"
 #include "core/json.h"

@@ -54,6 +54,7 @@ TEST(Decoder, LlamaStyle) {
          {"type":"Strip","content":" ","start":1,"stop":0})");
   EXPECT_EQ(stream(json, {"_a", "__b", "<0xC3>", "<0xA9>", "_"}), (Parts{"a", "  b", "", "", "\u00E9 ", ""}));
   EXPECT_EQ(stream(json, {"_", "_a"}), (Parts{"", " a", ""}));
+  EXPECT_EQ(stream(json, {"a", "_b"}), (Parts{"a", " b", ""}));  // only the front of the whole text is stripped
 }
 
 TEST(Decoder, StripTakesFromBothEnds) {

@@ -77,6 +77,31 @@ TEST(Regex, RefusesWhatIsNoPattern) {
   expect_error(ErrorCode::bad_input, {"t: pattern", "100"}, [&] { Regex(deep, "t: pattern"); });
 }
 
+// The interpreter must give what compiled code gives.
+TEST(Regex, WithoutJitTheSame) {
+  const std::string text =
+      "It's 1234 caf\u00E9s,\n\n  x\u6F22\u5B57 \U0001F600!? 'LL" + std::string(3000, 'a') + std::string(3000, ' ');
+  RegexScratch scratch;
+  for (const char* pattern :
+       {R"((?i:'s|'ll)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?!\S)|\s+)",
+        R"([\p{L}&&[^\p{Han}]]+|\s++$)", R"((?<=\d)\b.)"}) {
+    const Regex compiled(pattern, "t");
+    const Regex interpreted(pattern, "t", false);
+    EXPECT_FALSE(interpreted.jit());
+    TextSpan a;
+    TextSpan b;
+    int found = 0;
+    for (std::size_t from = 0; compiled.search(scratch, text, from, a); from = a.end) {
+      ASSERT_TRUE(interpreted.search(scratch, text, from, b));
+      ASSERT_EQ(a.begin, b.begin) << pattern;
+      ASSERT_EQ(a.end, b.end) << pattern;
+      ++found;
+    }
+    EXPECT_FALSE(interpreted.search(scratch, text, b.end, b));
+    EXPECT_GT(found, 0) << pattern;
+  }
+}
+
 // Nested repeats that fail take exponential time; the limit ends them.
 TEST(Regex, PathologicalSearchIsAnError) {
   const Regex regex("(?:a|a)*b|(?:a|aa)+$(?<=c)", "t: pattern");

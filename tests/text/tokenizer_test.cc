@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "text/byte_alphabet.h"
 #include "text/unicode.h"
 #include "tiny_tokenizer.h"
 
@@ -125,6 +126,39 @@ TEST(Tokenizer, RepeatedPiecesAreEncodedTheSameEachTime) {
     for (std::int32_t id : encode(t, word)) expected.push_back(id);
   }
   EXPECT_EQ(encode(t, text), expected);
+}
+
+// Pieces that differ only in their length begin and end with the same bytes.
+TEST(Tokenizer, RunsOfDifferentLengthAreDifferentPieces) {
+  const Tokenizer t = tokenizer_of(R"({"model":{"vocab":{"a":0,"aa":1,"aaaa":2,"aaaaaaaa":3},
+      "merges":["a a","aa aa","aaaa aaaa"]},"pre_tokenizer":{"type":"WhitespaceSplit"}})");
+  for (std::size_t i = 1; i <= 18; ++i) {
+    for (std::size_t j = 1; j <= 18; ++j) {
+      Ids expected = encode(t, std::string(i, 'a'));
+      for (std::int32_t id : encode(t, std::string(j, 'a'))) expected.push_back(id);
+      EXPECT_EQ(encode(t, std::string(i, 'a') + " " + std::string(j, 'a')), expected) << i << " " << j;
+    }
+  }
+}
+
+// The 68 bytes that are not printable in Latin-1 are 0x00-0x20, 0x7F-0xA0 and 0xAD, in this order from U+0100 on.
+TEST(ByteAlphabet, FollowsTheDefinition) {
+  EXPECT_EQ(byte_to_alphabet(0x00), U'\u0100');
+  EXPECT_EQ(byte_to_alphabet(' '), U'\u0120');
+  EXPECT_EQ(byte_to_alphabet('!'), U'!');
+  EXPECT_EQ(byte_to_alphabet('~'), U'~');
+  EXPECT_EQ(byte_to_alphabet(0x7F), U'\u0121');
+  EXPECT_EQ(byte_to_alphabet(0xA0), U'\u0142');
+  EXPECT_EQ(byte_to_alphabet(0xA1), U'\u00A1');
+  EXPECT_EQ(byte_to_alphabet(0xAC), U'\u00AC');
+  EXPECT_EQ(byte_to_alphabet(0xAD), U'\u0143');
+  EXPECT_EQ(byte_to_alphabet(0xAE), U'\u00AE');
+  EXPECT_EQ(byte_to_alphabet(0xFF), U'\u00FF');
+  std::string all;
+  for (int b = 0; b < 256; ++b) all += static_cast<char>(b);
+  EXPECT_EQ(from_byte_alphabet(to_byte_alphabet(all)), all);
+  EXPECT_EQ(from_byte_alphabet("a\u0144"), std::nullopt);
+  EXPECT_EQ(from_byte_alphabet("a "), std::nullopt);
 }
 
 TEST(Tokenizer, ManyThreadsMayUseOne) {
