@@ -43,6 +43,8 @@ const Row* find_row(std::initializer_list<std::span<const Row>> tables, std::str
 
 Bound::Bound(Context& context, const std::string& callee, std::string_view parameters, CallArgs& args)
     : context_(context), callee_(callee), parameters_(parameters), args_(&args) {
+  for (const Value& value : args.positional) context.charge_reading(value);
+  for (const auto& [name, value] : args.named) context.charge_reading(value);
   if (parameters == "*") return;
   std::size_t count = 0;
   for (std::string_view rest = parameters; !rest.empty(); ++count) next_parameter(rest);
@@ -104,11 +106,13 @@ bool is_known_elsewhere(std::string_view name) {
 }
 
 Value run_filter(Context& context, const Filter& filter, const Value& input, CallArgs& args) {
+  context.charge_reading(input);
   const Bound bound(context, "filter '" + std::string(filter.name) + "'", filter.parameters, args);
   return filter.run(context, input, bound);
 }
 
 bool run_test(Context& context, const Test& test, const Value& input, CallArgs& args) {
+  context.charge_reading(input);
   const Bound bound(context, "test '" + std::string(test.name) + "'", test.parameters, args);
   return test.run(context, input, bound);
 }

@@ -23,7 +23,7 @@ namespace sluice::text::jinja {
 struct Limits {
   std::uint64_t steps = 50'000'000;                     // evaluated nodes, loop turns and items handled
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // of all values made in one render, output included
-  int depth = 1000;                                     // nested evaluations: blocks, operands, macro calls
+  int depth = 600;  // nested blocks, operands and macro calls; at most 2 MiB of stack
 };
 
 // Containers nest at most so deep; JSON documents are refused at 200 already.
@@ -44,6 +44,10 @@ class Context {
   [[noreturn]] void fail_undefined(const Value& undefined) const;
 
   void step(std::uint64_t n = 1);
+  // For reading through a text: nothing for other values.
+  void charge_reading(const Value& value) {
+    if (value.is_text()) step(1 + value.bytes().size() / 16);
+  }
   void charge_bytes(std::uint64_t bytes);
 
   Value make_text(std::string bytes, bool is_markup = false);

@@ -54,8 +54,7 @@ void Evaluator::assign(const ast::Target& target, const Value& value) {
   const Value* found = scope_->find(context_, target.name);
   auto* space = found != nullptr && found->is_object() ? dynamic_cast<Namespace*>(&found->object()) : nullptr;
   if (space == nullptr) context_.fail("cannot set an attribute of '" + target.name + "', which is no namespace");
-  context_.step();
-  space->set(target.attribute, value);
+  space->set(context_, target.attribute, value);
 }
 
 Evaluator::Flow Evaluator::execute(const ast::Body& body) {

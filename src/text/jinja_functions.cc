@@ -28,7 +28,8 @@ std::optional<Value> Namespace::attribute(Context& context, std::string_view nam
   return std::nullopt;
 }
 
-void Namespace::set(const std::string& name, Value value) {
+void Namespace::set(Context& context, const std::string& name, Value value) {
+  context.step(1 + attributes_.size() / 8);
   for (auto& [key, old] : attributes_) {
     if (key == name) {
       old = std::move(value);
@@ -66,8 +67,7 @@ Value make_namespace(Context& context, const Bound& args) {
   auto result = std::make_unique<Namespace>(std::vector<std::pair<std::string, Value>>());
   for (auto& [key, value] : dict_entries(context, args)) {
     if (!key.is_text()) context.fail("namespace: the name of an attribute is a str, not " + key.type_name());
-    context.step();
-    result->set(key.bytes(), std::move(value));
+    result->set(context, key.bytes(), std::move(value));
   }
   return context.adopt(std::move(result));
 }
@@ -130,6 +130,8 @@ class Function : public Object {
 }  // namespace
 
 std::optional<Value> find_function(Context& context, std::string_view name) {
+  // Jinja's `self` holds the blocks of the template; chat templates have none.
+  if (name == "self") return context.adopt(std::make_unique<Namespace>(std::vector<std::pair<std::string, Value>>()));
   for (const FunctionRow& row : kFunctions) {
     if (row.name == name) return context.make_object(std::make_shared<Function>(row), 0);
   }

@@ -35,7 +35,8 @@ class MacroValue : public Object {
 };
 
 // Moves the named argument out of the list into `value`; false when there is none.
-bool take_named(CallArgs& args, const std::string& name, Value& value) {
+bool take_named(Context& context, CallArgs& args, const std::string& name, Value& value) {
+  context.step(1 + args.named.size() / 8);
   for (auto it = args.named.begin(); it != args.named.end(); ++it) {
     if (it->first != name) continue;
     value = std::move(it->second);
@@ -65,7 +66,7 @@ void Evaluator::bind_parameters(const ast::MacroDefinition& macro, CallArgs& arg
   for (std::size_t i = 0; i < count; ++i) {
     const std::string& name = macro.parameters[i].name;
     Value value = Value::undefined("parameter '" + name + "' was not provided");
-    given[i] = i < args.positional.size() || take_named(args, name, value);
+    given[i] = i < args.positional.size() || take_named(context_, args, name, value);
     scope_->set(name, i < args.positional.size() ? args.positional[i] : value);
   }
   bind_special(macro, args);
@@ -82,7 +83,7 @@ void Evaluator::bind_special(const ast::MacroDefinition& macro, CallArgs& args) 
   };
   if (macro.uses_caller && !is_parameter("caller")) {
     Value caller;
-    const bool present = take_named(args, "caller", caller) && !caller.is_none();
+    const bool present = take_named(context_, args, "caller", caller) && !caller.is_none();
     scope_->set("caller", present ? caller : Value::undefined("no caller defined"));
   }
   if (macro.uses_kwargs && !is_parameter("kwargs")) {

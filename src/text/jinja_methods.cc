@@ -114,6 +114,7 @@ class BoundMethod : public Object {
   }
   bool is_callable() const override { return true; }
   Value call(Context& context, CallArgs& args) override {
+    context.charge_reading(self_);
     const Bound bound(context, self_.type_name() + "." + std::string(method_.name), method_.parameters, args);
     return method_.run(context, self_, bound);
   }

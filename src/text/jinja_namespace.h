@@ -18,7 +18,7 @@ class Namespace : public Object {
   std::string type_name() const override { return "namespace"; }
   std::string text(Context& context) const override;
   std::optional<Value> attribute(Context& context, std::string_view name) override;
-  void set(const std::string& name, Value value);
+  void set(Context& context, const std::string& name, Value value);
 
  private:
   std::vector<std::pair<std::string, Value>> attributes_;

@@ -98,6 +98,8 @@ ast::Stmt Parser::statement() {
 
 void Parser::unknown_tag(const std::string& name) const {
   const std::string open = open_tags_.size() > 1 ? " inside '" + open_tags_[open_tags_.size() - 2] + "'" : "";
+  const bool is_closing = name == "else" || name == "elif" || name.substr(0, 3) == "end";
+  if (is_closing) fail("the tag '" + name + "' does not belong to an open tag" + open);
   fail("there is no tag '" + name + "'" + open,
        is_known_elsewhere(name) ? "Jinja has it, chat templates are single files and do not" : "");
 }

@@ -1118,6 +1118,9 @@ d["__class__"] is defined
 "{0.__class__}".format("a")
 loop
 loop is defined
+self is defined
+self.block is defined
+self.block
 true
 True
 false
