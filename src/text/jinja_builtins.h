@@ -22,7 +22,10 @@ class Bound {
 
   bool has(std::size_t i) const { return values_[i].has_value(); }
   // The argument, or `otherwise` when it was left out.
-  Value get(std::size_t i, Value otherwise = Value()) const { return has(i) ? *values_[i] : std::move(otherwise); }
+  Value get(std::size_t i, Value otherwise = Value()) const {
+    if (has(i)) return *values_[i];
+    return otherwise;
+  }
   const Value& at(std::size_t i) const { return *values_[i]; }
   bool truth(std::size_t i, bool otherwise) const { return has(i) ? at(i).truth() : otherwise; }
   // Typed access; fails with the name of the parameter when the type is another one.

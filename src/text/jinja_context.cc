@@ -80,7 +80,9 @@ Value Context::make_dict(std::vector<std::pair<Value, Value>> entries) {
   charge_bytes(entries.size() * 2 * sizeof(Value));
   auto dict = std::make_shared<Dict>();
   int inside = 0;
-  for (auto& [key, value] : entries) {
+  for (std::pair<Value, Value>& entry : entries) {
+    Value& key = entry.first;
+    Value& value = entry.second;
     if (!is_hashable(*this, key)) fail("a value of type " + key.type_name() + " cannot be the key of a dict");
     inside = std::max({inside, key.depth(), value.depth()});
     const Value* old = dict->find(*this, key);
@@ -89,7 +91,9 @@ Value Context::make_dict(std::vector<std::pair<Value, Value>> entries) {
       continue;
     }
     for (auto& [name, kept] : dict->entries) {
-      if (&kept == old) kept = std::move(value);
+      if (&kept != old) continue;
+      kept = std::move(value);
+      break;
     }
   }
   dict->depth = checked_depth(inside);

@@ -27,7 +27,7 @@ std::optional<Value> truncated(Context& context, double value) {
 }
 
 Value to_int(Context& context, const Value& input, const Bound& args) {
-  const Value otherwise = args.get(0, Value(std::int64_t{0}));
+  Value otherwise = args.get(0, Value(std::int64_t{0}));
   if (input.is_undefined()) context.fail_undefined(input);
   if (input.is_integral()) return Value(input.integer());
   if (input.is_float()) {
@@ -42,7 +42,7 @@ Value to_int(Context& context, const Value& input, const Bound& args) {
 }
 
 Value to_float(Context& context, const Value& input, const Bound& args) {
-  const Value otherwise = args.get(0, Value(0.0));
+  Value otherwise = args.get(0, Value(0.0));
   if (input.is_undefined()) context.fail_undefined(input);
   if (input.is_number()) return Value(input.real());
   if (!input.is_text()) return otherwise;

@@ -23,7 +23,7 @@ namespace {
 // Not std::integral_constant: its conversion operator would be a function that other units have too.
 template <int I>
 struct Index {
-  SLUICE_INLINE constexpr operator int() const { return I; }
+  SLUICE_INLINE constexpr operator int() const { return I; }  // NOLINT(google-explicit-constructor)
 };
 
 template <int N, class Body>
