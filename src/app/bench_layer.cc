@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+
+#include "core/error.h"
 
 namespace sluice::app {
 namespace {
@@ -137,7 +140,16 @@ double relative_l2(const std::vector<float>& a, const std::vector<float>& b) {
     norm += std::pow(static_cast<double>(b[i]), 2);
   }
   if (difference == 0.0) return 0.0;
-  return norm > 0.0 ? std::sqrt(difference / norm) : INFINITY;
+  const double distance = std::sqrt(difference / norm);
+  return std::isfinite(distance) ? distance : INFINITY;
+}
+
+void require_correct(double error, double bound, std::int64_t tokens) {
+  if (error <= bound) return;
+  fail(ErrorCode::check_failed,
+       "runner cpu is " + std::to_string(error) + " away from the reference at " + std::to_string(tokens) +
+           " tokens (relative L2)",
+       "at most " + std::to_string(bound), "no time is given for a wrong result");
 }
 
 }  // namespace sluice::app

@@ -125,11 +125,7 @@ class Bench {
       p.error = std::max(p.error, relative_l2(scratch.row(t), one.row(0)));
       ++p.checked_rows;
     }
-    if (p.error <= error_bound()) return;
-    fail(ErrorCode::check_failed,
-         "runner cpu is " + std::to_string(p.error) + " away from the reference at " + std::to_string(p.tokens) +
-             " tokens (relative L2)",
-         "at most " + std::to_string(error_bound()), "no time is given for a wrong result");
+    require_correct(p.error, error_bound(), p.tokens);
   }
 
   static void summarise(const std::vector<Sample>& samples, MoeBenchPoint& p) {
