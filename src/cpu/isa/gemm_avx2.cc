@@ -12,6 +12,7 @@ struct YmmPair {
   };
   static constexpr int kPanels = 1;
   static constexpr int kTokens = 4;  // 8 sums, 4 weights and 2 inputs in 16 registers
+  static constexpr int kBothPanelTokens = 2;
   static constexpr int kSteps = 4;
 
   static SLUICE_INLINE F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }

@@ -14,6 +14,7 @@ struct Zmm {
   using F = __m512;
   static constexpr int kPanels = 2;
   static constexpr int kTokens = 12;  // 24 sums, 2 to 4 weights and 1 or 2 inputs in 32 registers
+  static constexpr int kBothPanelTokens = 12;
   static constexpr int kSteps = 4;
 
   static SLUICE_INLINE F zero() { return _mm512_setzero_ps(); }

@@ -3,10 +3,10 @@
 // Everything is in an anonymous namespace: a template instance compiled with wide instructions must never be merged by
 // the linker with that of another unit. For the same reason only <cstdint>, <cstring> and <utility> are included.
 //
-// V has: F, a value of 16 f32 lanes; kPanels and kTokens, the part of a block whose sums stay in registers; kSteps, the
-// k pairs unrolled; and the static functions used below. Loops over registers are unrolled by the language (repeat),
-// because GCC keeps an array of accumulators in memory when it unrolls the loop too late: 2.3 times slower, and visible
-// only in the disassembly.
+// V has: F, a value of 16 f32 lanes; kPanels and kTokens, the part of a block whose sums stay in registers;
+// kBothPanelTokens, up to which the sums of both panels do; kSteps, the k pairs unrolled; and the static functions used
+// below. Loops over registers are unrolled by the language (repeat), because GCC keeps an array of accumulators in
+// memory when it unrolls the loop too late: 2.3 times slower, and visible only in the disassembly.
 #pragma once
 
 #include <cstdint>
@@ -116,6 +116,10 @@ SLUICE_INLINE void segment_part(const GemmSegment& g, int panel, int first, int 
 template <class M, int BlockTokens>
 void segment(const GemmSegment& g) {
   using V = typename M::Vector;
+  // Few tokens have too few sums in one panel to hide the latency of an addition: both panels at once.
+  if constexpr (BlockTokens <= V::kBothPanelTokens) {
+    return segment_part<M, 2, BlockTokens>(g, 0, 0, BlockTokens, g.prefetch_lines);
+  }
   constexpr int kWhole = BlockTokens / V::kTokens * V::kTokens;
   constexpr int kRest = BlockTokens - kWhole;
   for (int panel = 0; panel < 2; panel += V::kPanels) {

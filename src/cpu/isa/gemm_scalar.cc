@@ -14,6 +14,7 @@ struct Plain {
   };
   static constexpr int kPanels = 1;
   static constexpr int kTokens = 1;
+  static constexpr int kBothPanelTokens = 0;
   static constexpr int kSteps = 1;
 
   template <class Op>
