@@ -32,6 +32,12 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
+// What a failed comparison shows, instead of bytes.
+void PrintTo(const Answer& a, std::ostream* out) {
+  *out << finish_name(a.finish) << " tokens " << ::testing::PrintToString(a.tokens) << " first log-probability "
+       << (a.logprobs.empty() ? 0.0f : a.logprobs.front());
+}
+
 void collect(const std::vector<Event>& events, std::map<RequestId, Answer>& answers) {
   for (const Event& e : events) {
     Answer& a = answers[e.id];
