@@ -73,7 +73,8 @@ TEST_P(AttentionRowsTest, BatchChunksAndThreads) {
     CpuBackend backend(pool, GetParam().isa);
     const std::unique_ptr<KvCache> together = world.make_cache(backend);
     expect_same(backend, *together, world, world.everything(), expected);  // all prompts in one go
-    for (const std::int64_t chunk : {7, 64, 100, 300}) {
+    for (const std::int64_t chunk :
+         threads == 1 ? std::vector<std::int64_t>{7, 64} : std::vector<std::int64_t>{100, 300}) {
       const std::unique_ptr<KvCache> cache = world.make_cache(backend);
       for (std::int64_t first = 0; first < world.longest(); first += chunk) {  // all prompts, cut into chunks
         std::vector<QuerySpan> spans;
