@@ -1,4 +1,5 @@
-// Dense projections of every instruction set against float64 and against the accumulation written out in plain C++.
+// Dense projections of every instruction set against float64, and bit for bit against the
+// accumulation written out in plain C++.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,24 +23,32 @@ struct Operands {
   DType weight = DType::bf16;
 };
 
-// Products of two bf16 fit f32, so that fused and separate multiply-adds agree; the plain chain is then the answer of
-// every unit that multiplies in f32.
-bool bits_are_defined(Isa isa, const Operands& o) {
-  if (o.compute == DType::bf16) return isa != Isa::avx512_bf16;
-  return true;
-}
+// The order in which a unit adds the two products of a k pair.
+enum class Order { ascending, odd_first };
 
-// One ascending chain of fused multiply-adds a segment, for units that have the instruction.
-float fused_dot(const float* x, const float* w, std::int64_t k) {
+// The accumulation written out: one chain of fused multiply-adds a segment, segments added in ascending order. Products
+// of two bf16 fit f32, so that for them separate multiplications and additions give the same.
+float segmented_fma(const float* x, const float* w, std::int64_t k, Order order) {
   float total = 0.0f;
   for (std::int64_t begin = 0; begin < k; begin += kSegmentK) {
+    const std::int64_t end = std::min<std::int64_t>(begin + kSegmentK, k);
     float chain = 0.0f;
-    for (std::int64_t c = begin; c < std::min<std::int64_t>(begin + kSegmentK, k); ++c) {
+    for (std::int64_t c = begin; c < end; c += 2) {
+      const bool pair = c + 1 < end;
+      if (pair && order == Order::odd_first) chain = std::fma(x[c + 1], w[c + 1], chain);
       chain = std::fma(x[c], w[c], chain);
+      if (pair && order == Order::ascending) chain = std::fma(x[c + 1], w[c + 1], chain);
     }
     total += chain;
   }
   return total;
+}
+
+// The bits that a unit must give.
+float defined_bits(Isa isa, const Operands& o, const float* x, const float* w, std::int64_t k) {
+  if (isa == Isa::scalar) return reference::segmented_dot(x, w, k, kSegmentK);
+  const bool dot = isa == Isa::avx512_bf16 && o.compute == DType::bf16;
+  return segmented_fma(x, w, k, dot ? Order::odd_first : Order::ascending);
 }
 
 struct Exact {
@@ -69,18 +78,16 @@ class Linear : public ::testing::TestWithParam<Isa> {
       for (float& v : w.values) v = round_to_bf16(v);
     }
     const std::vector<float> y = run_linear(GetParam(), pool_, *dense, x.view());
-    const bool fused = GetParam() != Isa::scalar && o.compute == DType::f32;
     for (std::int64_t t = 0; t < rows; ++t) {
-      for (std::int64_t i = 0; i < n; ++i) check_output(o, x.row(t), w.row(i), k, fused, y[t * n + i]);
+      for (std::int64_t i = 0; i < n; ++i) check_output(o, x.row(t), w.row(i), k, y[t * n + i]);
     }
   }
 
-  void check_output(const Operands& o, const float* x, const float* w, std::int64_t k, bool fused, float got) {
+  void check_output(const Operands& o, const float* x, const float* w, std::int64_t k, float got) {
     const Exact exact = exact_dot(x, w, k);
     const tolerance::DotOrder order{k, kSegmentK, DType::f32, o.compute == DType::bf16};
     ASSERT_NEAR(got, exact.value, tolerance::dot_bound(order, exact.sum_abs));
-    if (!bits_are_defined(GetParam(), o)) return;
-    ASSERT_EQ(got, fused ? fused_dot(x, w, k) : reference::segmented_dot(x, w, k, kSegmentK));
+    ASSERT_EQ(got, defined_bits(GetParam(), o, x, w, k));
   }
 
   ThreadPool pool_{2};
