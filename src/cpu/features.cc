@@ -36,7 +36,7 @@ bool all(std::uint64_t value, std::uint64_t bits) { return (value & bits) == bit
 
 std::string brand() {
   constexpr unsigned kFirst = 0x80000002u;
-  if (__get_cpuid_max(0x80000000u, nullptr) < kFirst + 2) return "";
+  if (static_cast<unsigned>(__get_cpuid_max(0x80000000u, nullptr)) < kFirst + 2) return "";
   std::array<char, 49> text{};
   for (unsigned i = 0; i < 3; ++i) {
     const Leaf leaf = cpuid(kFirst + i);
