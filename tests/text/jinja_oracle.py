@@ -68,7 +68,7 @@ UNFOLDED = environment(optimized=False)
 @functools.lru_cache(maxsize=64)
 def compiled(template, env):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # Python comments on the code of odd templates
+        warnings.simplefilter("ignore")  # Python comments on the code of odd templates
         return env.from_string(template)
 
 
