@@ -38,6 +38,7 @@ struct QuantTensor {
   MatrixView codes;
   BlockScaleView block_scale;
   float tensor_scale = 1.0f;
+  float input_scale = 0.0f;  // dense layers: static scale of the input, a decode multiplier; 0 = none in the file
 
   explicit operator bool() const { return codes.data != nullptr; }
 };
@@ -49,12 +50,22 @@ struct BiasView {
   std::int64_t stride = 1;
 };
 
+// Static scales of what a GEMM reads, as the file states them, made decode multipliers: value = code * scale. A list is
+// empty when the file has none, and otherwise holds all E_routed experts of the layer whatever this rank holds, because a
+// scale shared by all experts must not depend on the split (moe-runner-spec 4.6).
+struct InputScales {
+  std::vector<float> gate;  // [E] of the input of GEMM1
+  std::vector<float> up;    // [E] of the input of GEMM1; equal to `gate` in most files
+  std::vector<float> down;  // [E] of the intermediate
+};
+
 // The experts of one layer on this rank. Non-gated experts have no gate. Bias lists are empty, or as long as `up`.
 struct ExpertWeights {
   std::vector<QuantTensor> gate;  // E_local x [I, H]
   std::vector<QuantTensor> up;    // E_local x [I, H]
   std::vector<QuantTensor> down;  // E_local x [H, I]
   std::vector<BiasView> gate_bias, up_bias, down_bias;
+  InputScales input_scales;
   std::shared_ptr<const void> keep_alive;
 
   std::int64_t count() const { return static_cast<std::int64_t>(up.size()); }
