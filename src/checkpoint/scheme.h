@@ -37,6 +37,8 @@ class WeightSource {
   virtual ExpertWeights experts(std::int64_t layer, const LayerSpec& spec) = 0;
   // The recipe that the stored format of the layer's experts asks for. Reads no weights.
   virtual Recipe expert_recipe(std::int64_t layer) const = 0;
+  // The recipe that the stored format of a dense projection asks for. Reads no weights.
+  virtual Recipe tensor_recipe(std::string_view /*role*/, std::int64_t /*layer*/) const { return Recipe::bf16; }
 
   // Gives back the memory of the pages behind a layer's tensors. Views stay valid; touching one reads the file again.
   virtual void release(std::int64_t layer) = 0;
