@@ -212,6 +212,7 @@ int layer_command(const Options& options) {
   DeviceData data(backend, input, spec, model.compute, layer->workspace_bytes(input.tokens));
   StageCopies stages;
   if (options.dump_stages) data.input.stages = &stages;
+  data.input.routed_only = options.routed_only;
   Workspace workspace(data.workspace.data(), data.workspace.bytes());
   const MoeRoutes routes = layer->forward(data.input, data.out, workspace, Stream{});
   write_result(options, backend, data, routes, spec.routing.slots(), stages);

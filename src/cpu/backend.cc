@@ -110,6 +110,10 @@ void CpuBackend::route(const RoutingSpec& spec, const RouteInput& input, const R
 
 void CpuBackend::add(const TensorView& into, const ConstTensorView& x, Stream) { add_rows(into, x, kernels_, pool_); }
 
+void CpuBackend::add_gated(const TensorView& into, const ConstTensorView& x, const ConstTensorView& gate, Stream) {
+  add_gated_rows(into, x, gate, pool_);
+}
+
 void CpuBackend::gather_rows(const ConstTensorView& x, const std::int32_t* rows, const TensorView& out, Stream) {
   copy_rows(x, rows, out, pool_);
 }

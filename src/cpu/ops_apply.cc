@@ -1,5 +1,6 @@
 #include "cpu/ops_apply.h"
 
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -104,6 +105,22 @@ void add_rows(const TensorView& into, const ConstTensorView& x, const OpsKernels
   check_shape(x, into.rows, into.cols, "term of add");
   pool.parallel_for(into.rows, rows_per_task(into.cols), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) kernels.add(into.row<float>(r), x.row<float>(r), into.cols);
+  });
+}
+
+void add_gated_rows(const TensorView& into, const ConstTensorView& x, const ConstTensorView& gate, ThreadPool& pool) {
+  check_f32(into, "sum of add_gated");
+  check_f32(x, "term of add_gated");
+  check_f32(gate, "gate of add_gated");
+  check_shape(x, into.rows, into.cols, "term of add_gated");
+  check_shape(gate, into.rows, 1, "gate of add_gated");
+  pool.parallel_for(into.rows, rows_per_task(into.cols), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const float scale = 1.0f / (1.0f + std::exp(-gate.row<float>(r)[0]));
+      const float* term = x.row<float>(r);
+      float* sum = into.row<float>(r);
+      for (std::int64_t c = 0; c < into.cols; ++c) sum[c] += scale * term[c];
+    }
   });
 }
 

@@ -18,6 +18,8 @@ std::int64_t rows_per_task(std::int64_t cols);
 
 void norm_rows(const NormArgs& args, const OpsKernels& kernels, ThreadPool& pool);
 void add_rows(const TensorView& into, const ConstTensorView& x, const OpsKernels& kernels, ThreadPool& pool);
+// into[t] += sigmoid(gate[t]) * x[t], product and sum rounded to f32 each.
+void add_gated_rows(const TensorView& into, const ConstTensorView& x, const ConstTensorView& gate, ThreadPool& pool);
 // Kinds without a vector loop go through the reference function, element by element.
 void activate_rows(const ActivationSpec& spec, const ConstTensorView& gate, const ConstTensorView& up,
                    const TensorView& out, const OpsKernels& kernels, ThreadPool& pool);

@@ -19,6 +19,13 @@ void require(bool present, const char* part) {
     fail(ErrorCode::usage, std::string("a MoE layer was built without its ") + part, "all parts but biases");
 }
 
+void check_shared(const MoeInput& input, const TensorView& out) {
+  if (out.dtype != DType::f32 || input.hidden_f32.rows != input.hidden.rows) {
+    fail(ErrorCode::usage, "MoE layer with a shared expert: output or f32 input of another type or size",
+         "f32 with a row for each token");
+  }
+}
+
 void check_input(const LayerSpec& layer, const MoeInput& input, const TensorView& out) {
   const std::int64_t tokens = input.hidden.rows;
   if (input.hidden.cols != layer.width() || out.rows != tokens || out.cols != layer.width()) {
@@ -51,7 +58,8 @@ std::size_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
       parts_.backend->workspace_bytes(tokens, 0, std::max<std::int64_t>(layer.hidden, layer.routing.experts));
   const std::size_t experts = parts_.dispatcher->workspace_bytes(tokens, layer.routing.slots(), layer.width()) +
                               parts_.runner->workspace_bytes(parts_.problem, tokens);
-  return choice + std::max(router, experts);
+  const std::size_t shared = parts_.shared ? parts_.shared->workspace_bytes(*parts_.backend, tokens) : 0;
+  return choice + std::max({router, experts, shared});
 }
 
 MoeRoutes MoeLayer::route_tokens(const MoeInput& input, Workspace& workspace, Stream stream) const {
@@ -75,14 +83,10 @@ MoeRoutes MoeLayer::route_tokens(const MoeInput& input, Workspace& workspace, St
   return {ids, weights};
 }
 
-MoeRoutes MoeLayer::forward(const MoeInput& input, const TensorView& out, Workspace& workspace, Stream stream) const {
-  const LayerSpec& layer = parts_.problem.layer;
-  check_input(layer, input, out);
-  MoeRoutes routes{input.ids, input.weights};
-  if (input.ids == nullptr) routes = route_tokens(input, workspace, stream);
-
+void MoeLayer::run_experts(const MoeInput& input, const MoeRoutes& routes, const TensorView& out, Workspace& workspace,
+                           Stream stream) const {
   const Workspace::Scope scope(workspace);
-  const std::int32_t slots = layer.routing.slots();
+  const std::int32_t slots = parts_.problem.layer.routing.slots();
   const Dispatched local =
       parts_.dispatcher->dispatch({input.hidden, routes.ids, routes.weights, slots}, workspace, stream);
   RunArgs run;
@@ -97,6 +101,18 @@ MoeRoutes MoeLayer::forward(const MoeInput& input, const TensorView& out, Worksp
   run.stages = input.stages;
   parts_.runner->run(*parts_.experts, run);
   parts_.dispatcher->combine(out, workspace, stream);
+}
+
+MoeRoutes MoeLayer::forward(const MoeInput& input, const TensorView& out, Workspace& workspace, Stream stream) const {
+  check_input(parts_.problem.layer, input, out);
+  MoeRoutes routes{input.ids, input.weights};
+  if (input.ids == nullptr) routes = route_tokens(input, workspace, stream);
+
+  run_experts(input, routes, out, workspace, stream);
+  if (parts_.shared && !input.routed_only) {
+    check_shared(input, out);
+    parts_.shared->add(*parts_.backend, input.hidden, input.hidden_f32, out, workspace, stream);
+  }
   return routes;
 }
 

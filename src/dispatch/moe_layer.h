@@ -1,4 +1,4 @@
-// One MoE block: router > routing > dispatch > experts > combine. The only place with that order.
+// One MoE block: router > routing > dispatch > experts > combine > shared expert. The only place with that order.
 //
 // Built at load time by the model; `forward` allocates nothing and is called by one thread at a time.
 #pragma once
@@ -8,6 +8,7 @@
 
 #include "core/buffer.h"
 #include "dispatch/dispatcher.h"
+#include "dispatch/shared_expert.h"
 #include "moe/backend.h"
 #include "moe/runner.h"
 
@@ -19,9 +20,10 @@ struct MoeLayerParts {
   Problem problem;
   std::unique_ptr<PreparedExperts> experts;
   std::unique_ptr<Dispatcher> dispatcher;
-  std::unique_ptr<DenseWeight> router;  // [E, H], prepared for f32 compute
-  Buffer router_bias;                   // [E] f32 added to the logits, or empty
-  Buffer correction_bias;               // owner of problem.layer.routing.correction_bias, or empty
+  std::unique_ptr<DenseWeight> router;   // [E, H], prepared for f32 compute
+  Buffer router_bias;                    // [E] f32 added to the logits, or empty
+  Buffer correction_bias;                // owner of problem.layer.routing.correction_bias, or empty
+  std::unique_ptr<SharedExpert> shared;  // nullptr when the layer has none, or has it among the routed experts
 };
 
 struct MoeInput {
@@ -31,6 +33,7 @@ struct MoeInput {
   const LogicalId* ids = nullptr;           // [T, k] given instead of routed, with `weights`; nullptr = route
   const float* weights = nullptr;           // [T, k]
   StageSink* stages = nullptr;              // debugging
+  bool routed_only = false;                 // leave out the shared expert
 };
 
 // What routing chose, for reports; points into the workspace and is valid until the caller's scope ends.
@@ -46,11 +49,13 @@ class MoeLayer {
   const Problem& problem() const { return parts_.problem; }
   std::size_t workspace_bytes(std::int64_t tokens) const;
 
-  // out: [T, H] f32 (or bf16), overwritten. T = 0 is fine.
+  // out: [T, H] f32 (or bf16 where there is no shared expert), overwritten. T = 0 is fine.
   MoeRoutes forward(const MoeInput& input, const TensorView& out, Workspace& workspace, Stream stream) const;
 
  private:
   MoeRoutes route_tokens(const MoeInput& input, Workspace& workspace, Stream stream) const;
+  void run_experts(const MoeInput& input, const MoeRoutes& routes, const TensorView& out, Workspace& workspace,
+                   Stream stream) const;
 
   MoeLayerParts parts_;
 };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -24,7 +25,8 @@ struct RopeSpec {
 
 enum class QkNorm : std::uint8_t {
   none,
-  per_head,  // one weight [head_dim], every head normalised alone (Qwen3)
+  per_head,     // one weight [head_dim], every head normalised alone (Qwen3)
+  whole_width,  // weights [heads * head_dim] and [kv_heads * head_dim], all heads normalised together (OLMoE)
 };
 
 struct AttentionSpec {
@@ -48,10 +50,20 @@ struct DenseFfnSpec {
   ActivationSpec activation;
 };
 
+// A dense FFN beside the routed experts that sees every token; its output is added to their sum.
+struct SharedExpertSpec {
+  DenseFfnSpec ffn;
+  bool output_gate = false;  // its output is multiplied by sigmoid(w h), w of role shared_expert_gate (Qwen2-MoE)
+};
+
 // One transformer block: x += attention(norm(x)); x += ffn(norm(x)).
 struct BlockSpec {
   AttentionSpec attention;
   std::variant<DenseFfnSpec, LayerSpec> ffn;
+  // Of a block with experts:
+  std::optional<SharedExpertSpec> shared;
+  bool router_bias = false;      // added to the router's logits (GPT-OSS)
+  bool correction_bias = false;  // for selection only, kept in f32 (DeepSeek-V3, GLM-4.5)
 
   const LayerSpec* moe() const { return std::get_if<LayerSpec>(&ffn); }
   const DenseFfnSpec* dense() const { return std::get_if<DenseFfnSpec>(&ffn); }

@@ -94,6 +94,9 @@ void project_qkv(const Pass& p, const AttentionSpec& spec, const AttentionWeight
   if (spec.qk_norm == QkNorm::per_head) {
     norm_heads(p, q, spec.heads, spec.head_dim, w.q_norm);
     norm_heads(p, k, spec.kv_heads, spec.head_dim, w.k_norm);
+  } else if (spec.qk_norm == QkNorm::whole_width) {
+    p.norm(q, w.q_norm, q, {});
+    p.norm(k, w.k_norm, k, {});
   }
   const std::int32_t* positions = p.args.batch.positions;
   p.backend().rope({q, spec.heads, spec.head_dim, w.rope, spec.rope.interleaved, positions}, p.stream);

@@ -54,6 +54,9 @@ AttentionWeights load_attention(LayerLoader& load, const AttentionSpec& a, std::
   if (a.qk_norm == QkNorm::per_head) {
     w.q_norm = load.vector(Role::q_norm, a.head_dim);
     w.k_norm = load.vector(Role::k_norm, a.head_dim);
+  } else if (a.qk_norm == QkNorm::whole_width) {
+    w.q_norm = load.vector(Role::q_norm, a.query_width());
+    w.k_norm = load.vector(Role::k_norm, a.kv_width());
   }
   if (a.sinks) w.sinks = load.vector(Role::sinks, a.heads);
   return w;
@@ -67,21 +70,39 @@ DenseFfnWeights load_dense_ffn(LayerLoader& load, const DenseFfnSpec& spec, std:
   return w;
 }
 
+std::unique_ptr<SharedExpert> load_shared(LayerLoader& load, const SharedExpertSpec& spec, std::int64_t hidden,
+                                          DType compute) {
+  auto w = std::make_unique<SharedExpert>();
+  w->activation = spec.ffn.activation;
+  w->compute = compute;
+  if (is_gated(spec.ffn.activation.kind)) w->gate = load.dense(Role::shared_gate, spec.ffn.intermediate, hidden);
+  w->up = load.dense(Role::shared_up, spec.ffn.intermediate, hidden);
+  w->down = load.dense(Role::shared_down, hidden, spec.ffn.intermediate);
+  if (spec.output_gate) w->output_gate = load.dense(Role::shared_expert_gate, 1, hidden, DType::f32);
+  return w;
+}
+
 struct LoadedMoe {
   std::unique_ptr<MoeLayer> layer;
   std::int64_t expert_bytes = 0;  // of all experts
 };
 
-LoadedMoe load_moe(ckpt::WeightSource& source, const DecoderOptions& options, std::int64_t layer,
-                   std::int64_t& other_bytes) {
+LoadedMoe load_moe(const BlockSpec& block, ckpt::WeightSource& source, const DecoderOptions& options,
+                   std::int64_t layer, std::int64_t& other_bytes) {
   const auto i = static_cast<std::size_t>(layer);
   LayerLoader load(source, options, layer, other_bytes);
   MoeLayerParts parts;
   parts.backend = options.backend;
   parts.runner = options.runners[i];
   parts.problem = options.problems[i];
-  const LayerSpec& spec = parts.problem.layer;
+  LayerSpec& spec = parts.problem.layer;
   parts.router = load.dense(Role::router, spec.routing.experts, spec.hidden, DType::f32);
+  if (block.router_bias) parts.router_bias = load.vector(Role::router_bias, spec.routing.experts);
+  if (block.correction_bias) {
+    parts.correction_bias = load.vector(Role::correction_bias, spec.routing.experts);
+    spec.routing.correction_bias = parts.correction_bias.as<float>();
+  }
+  if (block.shared) parts.shared = load_shared(load, *block.shared, spec.hidden, options.compute);
   parts.dispatcher = make_local_dispatcher(spec.routing.total_experts());
   parts.experts = parts.runner->prepare(parts.problem, source.experts(layer, spec));
   const std::int64_t expert_bytes = parts.experts->resident_bytes();
@@ -145,7 +166,7 @@ BlockWeights load_block(Decoder::Parts& parts, ckpt::WeightSource& source, std::
     block.dense = load_dense_ffn(load, *spec.dense(), config.hidden);
     return block;
   }
-  LoadedMoe moe = load_moe(source, parts.options, layer, parts.bytes.per_token);
+  LoadedMoe moe = load_moe(spec, source, parts.options, layer, parts.bytes.per_token);
   block.moe = std::move(moe.layer);
   block.expert_bytes = moe.expert_bytes / spec.moe()->routing.total_experts();
   parts.bytes.experts += moe.expert_bytes;
@@ -173,7 +194,7 @@ std::unique_ptr<MoeLayer> load_moe_layer(const ModelConfig& config, ckpt::Weight
          fmt::format("a MoE layer among 0..{}", config.layers.size() - 1));
   }
   std::int64_t bytes = 0;
-  return load_moe(source, options, layer, bytes).layer;
+  return load_moe(config.layers[static_cast<std::size_t>(layer)], source, options, layer, bytes).layer;
 }
 
 std::unique_ptr<Decoder> load_decoder(const ModelConfig& config, ckpt::WeightSource& source,

@@ -6,11 +6,34 @@ namespace sluice::model {
 
 std::string_view role_name(Role role) {
   constexpr std::string_view kNames[] = {
-      "embedding", "final_norm",  "output",          "attention_norm", "q",      "k",      "v",     "o",
-      "q_bias",    "k_bias",      "v_bias",          "o_bias",         "q_norm", "k_norm", "sinks", "ffn_norm",
-      "router",    "router_bias", "correction_bias", "gate",           "up",     "down",
+      "embedding",
+      "final_norm",
+      "output",
+      "attention_norm",
+      "q",
+      "k",
+      "v",
+      "o",
+      "q_bias",
+      "k_bias",
+      "v_bias",
+      "o_bias",
+      "q_norm",
+      "k_norm",
+      "sinks",
+      "ffn_norm",
+      "router",
+      "router_bias",
+      "correction_bias",
+      "gate",
+      "up",
+      "down",
+      "shared_gate",
+      "shared_up",
+      "shared_down",
+      "shared_expert_gate",
   };
-  static_assert(std::size(kNames) == static_cast<std::size_t>(Role::down) + 1);
+  static_assert(std::size(kNames) == static_cast<std::size_t>(Role::shared_expert_gate) + 1);
   return kNames[static_cast<std::size_t>(role)];
 }
 

@@ -21,7 +21,7 @@ enum class Role : std::uint8_t {
   v_bias,
   o_bias,
   q_norm,
-  k_norm,           // [1, head_dim]
+  k_norm,           // [1, head_dim], or as wide as all heads
   sinks,            // [1, heads]
   ffn_norm,         // [1, H]
   router,           // [E, H]
@@ -30,6 +30,10 @@ enum class Role : std::uint8_t {
   gate,
   up,    // dense FFN, [I, H]
   down,  // dense FFN, [H, I]
+  shared_gate,
+  shared_up,           // shared expert, [I, H]
+  shared_down,         // [H, I]
+  shared_expert_gate,  // [1, H], sigmoid of it scales the shared expert's output
 };
 
 std::string_view role_name(Role role);

@@ -162,6 +162,8 @@ class Backend {
                         const TensorView& out, Stream s) = 0;  // [T, I] f32 > compute type
   virtual void route(const RoutingSpec& spec, const RouteInput& input, const RouteOutput& output, Stream s) = 0;
   virtual void add(const TensorView& into, const ConstTensorView& x, Stream s) = 0;  // f32
+  // into[t] += sigmoid(gate[t]) * x[t], f32; gate [T, 1].
+  virtual void add_gated(const TensorView& into, const ConstTensorView& x, const ConstTensorView& gate, Stream s) = 0;
   virtual void gather_rows(const ConstTensorView& x, const std::int32_t* rows, const TensorView& out, Stream s) = 0;
   virtual void sample(const SampleArgs& args, Workspace& workspace, Stream s) = 0;
 };

@@ -71,6 +71,10 @@ class RouterBackend final : public Backend {
     none();
   }
   void add(const TensorView& /*into*/, const ConstTensorView& /*x*/, Stream /*s*/) override { none(); }
+  void add_gated(const TensorView& /*into*/, const ConstTensorView& /*x*/, const ConstTensorView& /*gate*/,
+                 Stream /*s*/) override {
+    none();
+  }
   void gather_rows(const ConstTensorView& /*x*/, const std::int32_t* /*rows*/, const TensorView& /*out*/,
                    Stream /*s*/) override {
     none();
