@@ -36,6 +36,12 @@ std::int64_t whole_blocks(const model::Decoder& decoder, std::int64_t tokens) {
   return (tokens + block - 1) / block * block;
 }
 
+std::int64_t kv_bytes(const LoadedModel& m) {
+  const engine::EngineOptions& e = m.opened.options.engine;
+  const std::int64_t tokens = e.kv_tokens > 0 ? e.kv_tokens : e.context_length;
+  return m.decoder->kv_bytes_per_token() * whole_blocks(*m.decoder, tokens);
+}
+
 ModelFacts facts_of(const LoadedModel& m, double load_seconds) {
   const OpenedModel& opened = m.opened;
   ModelFacts f;
@@ -51,7 +57,7 @@ ModelFacts facts_of(const LoadedModel& m, double load_seconds) {
   f.kv_bytes_per_token = m.decoder->kv_bytes_per_token();
   const engine::EngineOptions& e = opened.options.engine;
   f.context_length = e.context_length;
-  f.kv_bytes = f.kv_bytes_per_token * whole_blocks(*m.decoder, e.kv_tokens > 0 ? e.kv_tokens : e.context_length);
+  f.kv_bytes = kv_bytes(m);
   f.load_seconds = load_seconds;
   return f;
 }
@@ -82,6 +88,11 @@ LoadedModel load_model(OpenedModel opened, const ProgressSink& progress, const L
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   m.facts = facts_of(m, seconds.count());
   return m;
+}
+
+void LoadedModel::set_kv_tokens(std::int64_t tokens) {
+  opened.options.engine.kv_tokens = tokens;
+  facts.kv_bytes = kv_bytes(*this);
 }
 
 std::unique_ptr<engine::Engine> LoadedModel::make_engine() const {

@@ -75,6 +75,8 @@ struct LoadedModel {
   std::unique_ptr<model::Decoder> decoder;
   ModelFacts facts;
 
+  // Capacity of the KV cache of engines made from now on, and of what `facts` say of it; 0 = one whole context.
+  void set_kv_tokens(std::int64_t tokens);
   // Takes the memory of the KV cache and of one step. The model outlives it.
   std::unique_ptr<engine::Engine> make_engine() const;
 };

@@ -1,12 +1,12 @@
 // sluice eval gsm8k: asks all questions in parallel, scores, and compares with the threshold.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <deque>
 #include <fstream>
 #include <map>
-#include <unordered_map>
+#include <numeric>
 
 #include "cli/commands.h"
 #include "cli/gsm8k.h"
@@ -19,9 +19,17 @@ namespace {
 
 constexpr std::int64_t kDefaultNewTokens = 512;
 
+// A cache larger than this is left to --max-total-tokens; requests beyond it wait, and may be preempted.
+constexpr std::int64_t kMostKvBytes = std::int64_t{4} << 30;
+
 struct Task {
   std::vector<Question> shots;
   std::vector<Question> questions;
+};
+
+struct Prompts {
+  std::vector<std::vector<std::int32_t>> ids;
+  std::int64_t new_tokens = 0;
 };
 
 struct Result {
@@ -29,6 +37,7 @@ struct Result {
   std::int64_t right = 0;
   std::int64_t invalid = 0;  // answers without any number
   std::int64_t generated_tokens = 0;
+  std::int64_t preemptions = 0;
   double seconds = 0;
   double accuracy() const { return static_cast<double>(right) / static_cast<double>(questions); }
 };
@@ -49,12 +58,41 @@ Task read_task(const Options& o) {
   return task;
 }
 
+Prompts encode_prompts(const Options& o, const app::LoadedModel& model, const Task& task) {
+  Prompts prompts;
+  prompts.new_tokens = o.max_new_tokens >= 0 ? o.max_new_tokens : kDefaultNewTokens;
+  for (const Question& question : task.questions) {
+    prompts.ids.push_back(model.tokenizer->encode(few_shot_prompt(task.shots, question), /*add_special_tokens=*/true,
+                                                  /*parse_special=*/true));
+  }
+  return prompts;
+}
+
+// Tokens of the `parallel` longest questions with their answers, each in whole KV blocks, so that nothing is preempted.
+std::int64_t kv_tokens_for(const Prompts& prompts, std::int64_t parallel, const app::LoadedModel& model) {
+  const std::int64_t context = model.facts.context_length;
+  const std::int64_t block = model.decoder->kv_specs().front().block_tokens;
+  std::vector<std::int64_t> lengths;
+  for (const auto& ids : prompts.ids) {
+    const std::int64_t length = std::min(static_cast<std::int64_t>(ids.size()) + prompts.new_tokens, context);
+    lengths.push_back((length + block - 1) / block * block);
+  }
+  std::sort(lengths.rbegin(), lengths.rend());
+  lengths.resize(std::min(lengths.size(), static_cast<std::size_t>(parallel)));
+  const std::int64_t wanted = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  const std::int64_t most = kMostKvBytes / std::max<std::int64_t>(model.facts.kv_bytes_per_token, 1);
+  return std::max(lengths.front(), std::min(wanted, most));
+}
+
 // Keeps `parallel` questions in the engine until all are answered.
 class Asker {
  public:
-  Asker(const Options& options, const app::LoadedModel& model, const Task& task)
-      : model_(model), task_(task), engine_(model.make_engine()), parallel_(options.parallel) {
-    new_tokens_ = options.max_new_tokens >= 0 ? options.max_new_tokens : kDefaultNewTokens;
+  Asker(const Options& options, const app::LoadedModel& model, const Task& task, Prompts prompts)
+      : model_(model),
+        task_(task),
+        prompts_(std::move(prompts)),
+        engine_(model.make_engine()),
+        parallel_(options.parallel) {
     stops_ = gsm8k_stops();
     stops_.insert(stops_.end(), model.generation.stop_strings.begin(), model.generation.stop_strings.end());
     stop_ids_ = stop_ids_of(options, model.generation);
@@ -73,6 +111,7 @@ class Asker {
     }
     result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     result_.generated_tokens = engine_->stats().generated_tokens;
+    result_.preemptions = engine_->stats().preemptions;
     return result_;
   }
 
@@ -85,10 +124,8 @@ class Asker {
 
   void submit(std::size_t question) {
     engine::Request request;
-    request.prompt =
-        model_.tokenizer->encode(few_shot_prompt(task_.shots, task_.questions[question]), /*add_special_tokens=*/true,
-                                 /*parse_special=*/true);
-    request.max_new_tokens = new_tokens_;
+    request.prompt = std::move(prompts_.ids[question]);
+    request.max_new_tokens = prompts_.new_tokens;
     request.stop_ids = stop_ids_;
     const engine::RequestId id = engine_->submit(std::move(request));
     open_.emplace(id, Open{question, AnswerStream(*model_.tokenizer, stops_), ""});
@@ -115,9 +152,9 @@ class Asker {
 
   const app::LoadedModel& model_;
   const Task& task_;
+  Prompts prompts_;
   std::unique_ptr<engine::Engine> engine_;
   std::int64_t parallel_;
-  std::int64_t new_tokens_ = 0;
   std::vector<std::string> stops_;
   std::vector<std::int32_t> stop_ids_;
   std::size_t next_ = 0;
@@ -137,6 +174,7 @@ Json to_json(const Options& o, const Result& r) {
                            {"invalid", Json(r.invalid)},
                            {"shots", Json(o.num_shots)},
                            {"generated_tokens", Json(r.generated_tokens)},
+                           {"preemptions", Json(r.preemptions)},
                            {"seconds", Json(r.seconds)}});
 }
 
@@ -155,8 +193,11 @@ int eval_gsm8k_command(const Options& given) {
   options.max_running_requests = options.parallel;
   Terminal terminal(options.quiet);
   const Task task = read_task(options);
-  const app::LoadedModel model = load_session(options, terminal);
-  const Result r = Asker(options, model, task).ask_all(terminal.progress());
+  app::LoadedModel model = open_session(options, terminal);
+  Prompts prompts = encode_prompts(options, model, task);
+  if (options.max_total_tokens == 0) model.set_kv_tokens(kv_tokens_for(prompts, options.parallel, model));
+  show_start_line(model, terminal);
+  const Result r = Asker(options, model, task, std::move(prompts)).ask_all(terminal.progress());
   const Interval interval = wilson_interval(r.right, r.questions);
   fmt::print(
       "accuracy {:.3f} ({} of {}; 95 % interval {:.3f} to {:.3f}), {} invalid, {:.0f} tokens/s generated in {:.1f} s\n",

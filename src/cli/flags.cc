@@ -28,7 +28,8 @@ void add_model_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--max-running-requests", "N", kEngineCommands, "Requests in work at the same time",
                Count{&o.max_running_requests}});
   t.push_back({"--max-total-tokens", "N", kEngineCommands,
-               "Capacity of the KV cache in tokens; 0 = what the command needs", Count{&o.max_total_tokens}});
+               "Capacity of the KV cache in tokens; 0 = one context, for eval what its questions need (up to 4 GiB)",
+               Count{&o.max_total_tokens}});
   t.push_back(
       {"--chunked-prefill-size", "N", kEngineCommands, "Most tokens of one step", Count{&o.chunked_prefill_size}});
   t.push_back({"--batch-invariant,!--no-batch-invariant", "", kModelCommands,

@@ -36,11 +36,16 @@ app::LoadOptions load_options(const Options& o) {
   return load;
 }
 
-app::LoadedModel load_session(const Options& options, Terminal& terminal) {
+app::LoadedModel open_session(const Options& options, Terminal& terminal) {
   const app::LoadOptions load = load_options(options);
-  app::LoadedModel model =
-      app::load_model(app::open_model(options.model, load, terminal.log()), terminal.progress(), terminal.log());
-  terminal.note(start_line(model.facts));
+  return app::load_model(app::open_model(options.model, load, terminal.log()), terminal.progress(), terminal.log());
+}
+
+void show_start_line(const app::LoadedModel& model, Terminal& terminal) { terminal.note(start_line(model.facts)); }
+
+app::LoadedModel load_session(const Options& options, Terminal& terminal) {
+  app::LoadedModel model = open_session(options, terminal);
+  show_start_line(model, terminal);
   return model;
 }
 

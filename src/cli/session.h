@@ -16,7 +16,10 @@ namespace sluice::cli {
 
 app::LoadOptions load_options(const Options& options);
 
-// Opens, loads and prints the start line.
+// Opens and loads; show_start_line prints what was loaded.
+app::LoadedModel open_session(const Options& options, Terminal& terminal);
+void show_start_line(const app::LoadedModel& model, Terminal& terminal);
+// Both, for commands whose KV cache does not depend on the model.
 app::LoadedModel load_session(const Options& options, Terminal& terminal);
 
 // Flags first, then generation_config.json, then greedy.

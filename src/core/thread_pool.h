@@ -14,7 +14,7 @@ namespace sluice {
 
 class ThreadPool {
  public:
-  // `threads` >= 1 counts the caller. With pin, worker i is bound to the i-th processor that this process may use.
+  // `threads`, 1 to 4096, counts the caller. With pin, worker i is bound to the i-th processor that this process may use.
   explicit ThreadPool(int threads, bool pin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -26,7 +26,8 @@ class ThreadPool {
   void parallel(FunctionRef<void(int worker)> body);
 
   // Runs body(begin, end, worker) over [0, count) in chunks of `grain`, handed out dynamically: which worker gets a
-  // chunk is not fixed, so a body must not let its result depend on it.
+  // chunk is not fixed, so a body must not let its result depend on it. Waits only for workers that took a chunk: one
+  // that the system has not woken yet, on a busy machine for milliseconds, delays nobody.
   void parallel_for(std::int64_t count, std::int64_t grain,
                     FunctionRef<void(std::int64_t begin, std::int64_t end, int worker)> body);
 

@@ -51,8 +51,8 @@ struct BiasView {
 };
 
 // Static scales of what a GEMM reads, as the file states them, made decode multipliers: value = code * scale. A list is
-// empty when the file has none, and otherwise holds all E_routed experts of the layer whatever this rank holds, because a
-// scale shared by all experts must not depend on the split (moe-runner-spec 4.6).
+// empty when the file has none, and otherwise holds all E_routed experts of the layer whatever this rank holds, because
+// a scale shared by all experts must not depend on the split (moe-runner-spec 4.6).
 struct InputScales {
   std::vector<float> gate;  // [E] of the input of GEMM1
   std::vector<float> up;    // [E] of the input of GEMM1; equal to `gate` in most files

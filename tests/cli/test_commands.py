@@ -1,6 +1,7 @@
 """The binary as a user meets it: answers, exit codes, messages."""
 
 import json
+import re
 import os
 import pathlib
 import shutil
@@ -98,6 +99,20 @@ def test_eval_reaches_the_threshold_and_misses_an_impossible_one(tmp_path):
     assert result["accuracy"] == 1.0 and result["questions"] == 24 and result["invalid"] == 0
     assert "gsm8k" in summary.read_text()
     assert sluice(*base, "--threshold", "1").returncode == 1
+
+
+def test_eval_takes_a_cache_for_all_parallel_questions(tmp_path):
+    """24 prompts with 512 new tokens each do not fit one context of 4,096, the default of other commands."""
+    base = ["eval", "gsm8k", MODEL, "--data", ROOT / "models/word_problems.test.jsonl", "--shots",
+            ROOT / "models/word_problems.shots.jsonl", "--num-shots", "8", "--num-questions", "24", "--parallel", "24",
+            "--json", tmp_path / "eval.json"]
+    done = sluice(*base)
+    assert done.returncode == 0
+    assert int(re.search(r"for (\d+) tokens", done.stderr).group(1)) > 24 * 512
+    assert json.loads((tmp_path / "eval.json").read_text())["preemptions"] == 0
+    done = sluice(*base, "--max-total-tokens", "4096")
+    assert done.returncode == 0 and "for 4096 tokens" in done.stderr
+    assert json.loads((tmp_path / "eval.json").read_text())["accuracy"] == 1.0
 
 
 def expert_reference(layer, hidden, ids, weights):

@@ -70,8 +70,38 @@ TEST(ThreadPool, WorkersSeeWhatTheCallerWrote) {
   }
 }
 
-TEST(ThreadPool, NeedsAtLeastOneThread) {
+// Workers that come late for a short loop must neither run its body after it has returned nor miss the next loop.
+TEST(ThreadPool, LateWorkersFindTheirWayThroughMixedLoops) {
+  ThreadPool pool(5);
+  for (int loop = 0; loop < 2000; ++loop) {
+    std::vector<std::atomic<int>> chunks(3);
+    std::atomic<bool> running{true};
+    pool.parallel_for(3, 1, [&](std::int64_t begin, std::int64_t end, int) {
+      EXPECT_TRUE(running.load());
+      for (std::int64_t i = begin; i < end; ++i) ++chunks[i];
+    });
+    running = false;
+    for (const auto& times : chunks) ASSERT_EQ(times.load(), 1);
+    if (loop % 7 != 0) continue;
+    std::vector<std::atomic<int>> runs(5);
+    pool.parallel([&](int worker) { ++runs[worker]; });
+    for (const auto& times : runs) ASSERT_EQ(times.load(), 1);
+  }
+}
+
+TEST(ThreadPool, AnExceptionInAChunkReachesTheCaller) {
+  ThreadPool pool(3);
+  for (int loop = 0; loop < 50; ++loop) {
+    const auto body = [](std::int64_t begin, std::int64_t, int) {
+      if (begin == 4) throw std::runtime_error("chunk");
+    };
+    EXPECT_THROW(pool.parallel_for(9, 1, body), std::runtime_error);
+  }
+}
+
+TEST(ThreadPool, TheNumberOfThreadsHasLimits) {
   EXPECT_THROW(ThreadPool(0), Error);
+  EXPECT_THROW(ThreadPool(5000), Error);
   EXPECT_GE(available_processors(), 1);
 }
 
