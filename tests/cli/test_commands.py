@@ -1,9 +1,9 @@
 """The binary as a user meets it: answers, exit codes, messages."""
 
 import json
-import re
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
