@@ -43,4 +43,8 @@ std::optional<Recipe> recipe_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+bool uses_static_input_scales(Recipe recipe) {
+  return recipe == Recipe::fp8_tensor || recipe == Recipe::nvfp4_w4a4_cutedsl || recipe == Recipe::nvfp4_w4a4_cutlass;
+}
+
 }  // namespace sluice

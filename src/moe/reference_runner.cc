@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
+#include "moe/input_scales.h"
 #include "moe/permutation.h"
 #include "moe/reference_stages.h"
 #include "moe/runner_checks.h"
@@ -14,6 +16,8 @@ namespace sluice {
 namespace {
 
 using reference::Gemm;
+using reference::OperandRows;
+using reference::Rounding;
 using reference::RoundingPoints;
 using reference::Workers;
 
@@ -25,7 +29,9 @@ class ReferenceExperts final : public PreparedExperts {
   LayerSpec layer;
   Recipe recipe = Recipe::f32;
   RoundingPoints points;
+  bool upstream_gate_alpha = false;
   ExpertWeights weights;
+  LayerInputScales input_scales;
 
   // Bytes of the mapped codes, which are all read.
   std::int64_t resident_bytes() const override {
@@ -42,10 +48,10 @@ struct Rows {
   Permutation sorted;                // routes counted from the chunk's first token
   std::int64_t* routes = nullptr;    // [R]
   const float** by_route = nullptr;  // [chunk tokens * k] slot row, or nullptr where the slot is skipped
-  float* x = nullptr;                // [R, W]
+  OperandRows x;                     // [R, W]
   float* gate = nullptr;             // [R, I]
   float* up = nullptr;               // [R, I]
-  float* intermediate = nullptr;     // [R, I]
+  OperandRows intermediate;          // [R, I]
   float* slot_rows = nullptr;        // [R, W]
   float* sum = nullptr;              // [W]
 };
@@ -56,11 +62,14 @@ std::size_t bytes_of(std::int64_t count, std::size_t element_bytes) {
 
 std::int64_t longest_row(const LayerSpec& layer) { return std::max(layer.width(), layer.intermediate); }
 
-std::size_t chunk_bytes(const LayerSpec& layer, std::int64_t tokens, std::int32_t top_k, std::int32_t local_experts) {
+std::size_t chunk_bytes(const LayerSpec& layer, const RoundingPoints& points, std::int64_t tokens, std::int32_t top_k,
+                        std::int32_t local_experts) {
   const std::int64_t routes = tokens * top_k;
   return permutation_bytes(tokens, top_k, local_experts) + bytes_of(routes, sizeof(std::int64_t)) +
-         bytes_of(routes, sizeof(float*)) + 2 * bytes_of(routes * layer.width(), sizeof(float)) +
-         3 * bytes_of(routes * layer.intermediate, sizeof(float)) + bytes_of(layer.width(), sizeof(float));
+         bytes_of(routes, sizeof(float*)) + reference::operand_bytes(points.gemm1_input, routes, layer.width()) +
+         reference::operand_bytes(points.intermediate, routes, layer.intermediate) +
+         2 * bytes_of(routes * layer.intermediate, sizeof(float)) + bytes_of(routes * layer.width(), sizeof(float)) +
+         bytes_of(layer.width(), sizeof(float));
 }
 
 // One call of run on tokens [first, first + tokens).
@@ -76,16 +85,17 @@ class Chunk {
     rows_.routes = w.take<std::int64_t>(total);
     for (std::int64_t i = 0; i < total; ++i) rows_.routes[i] = rows_.sorted.routes[i] + first_route;
     rows_.by_route = w.take<const float*>(tokens * args.top_k);
-    rows_.x = w.take<float>(total * layer_.width());
+    rows_.x = reference::take_rows(experts.points.gemm1_input, total, layer_.width(), w);
     rows_.gate = w.take<float>(total * layer_.intermediate);
     rows_.up = w.take<float>(total * layer_.intermediate);
-    rows_.intermediate = w.take<float>(total * layer_.intermediate);
+    rows_.intermediate = reference::take_rows(experts.points.intermediate, total, layer_.intermediate, w);
     rows_.slot_rows = w.take<float>(total * layer_.width());
     rows_.sum = w.take<float>(layer_.width());
   }
 
   void compute() {
-    reference::gather(layer_, experts_.points, args_, rows_.routes, rows_.sorted.total(), rows_.x);
+    reference::gather(layer_, experts_.points, args_, rows_.routes, rows_.sorted.total(), experts_.input_scales.gemm1,
+                      rows_.x);
     for (std::int32_t e = 0; e < rows_.sorted.experts; ++e) compute_expert(e);
     record_stages();
     write_output();
@@ -99,15 +109,28 @@ class Chunk {
     if (count == 0) return;
     const ExpertWeights& w = experts_.weights;
     const RoundingPoints& points = experts_.points;
-    const float* x = rows_.x + begin * layer_.width();
-    float* gate = rows_.gate + begin * layer_.intermediate;
+    float* gate = gated() ? rows_.gate + begin * layer_.intermediate : nullptr;
     float* up = rows_.up + begin * layer_.intermediate;
-    float* intermediate = rows_.intermediate + begin * layer_.intermediate;
+    const OperandRows x = rows_.x.from(begin), intermediate = rows_.intermediate.from(begin);
+    if (gated()) gemm1(w.gate[e], w.gate[e].tensor_scale, bias(w.gate_bias, e), x, count, gate);
+    gemm1(w.up[e], up_scale(e), bias(w.up_bias, e), x, count, up);
+    activate_rows(layer_.activation, points, gate, up, count, experts_.input_scales.gemm2, intermediate);
     float* out = rows_.slot_rows + begin * layer_.width();
-    if (gated()) gemm(Gemm{&w.gate[e], bias(w.gate_bias, e), x, gate, count, points.gemm1_output}, points, workers_);
-    gemm(Gemm{&w.up[e], bias(w.up_bias, e), x, up, count, points.gemm1_output}, points, workers_);
-    activate_rows(layer_.activation, points, gated() ? gate : nullptr, up, count * layer_.intermediate, intermediate);
-    gemm(Gemm{&w.down[e], bias(w.down_bias, e), intermediate, out, count, points.slot_row}, points, workers_);
+    const QuantTensor& down = w.down[e];
+    gemm(
+        Gemm{&down, down.tensor_scale, bias(w.down_bias, e), intermediate, out, count, Rounding::none, points.slot_row},
+        points, workers_);
+  }
+
+  void gemm1(const QuantTensor& weight, float scale, const BiasView* bias, const OperandRows& x, std::int64_t count,
+             float* y) const {
+    const RoundingPoints& points = experts_.points;
+    gemm(Gemm{&weight, scale, bias, x, y, count, points.gemm1_output, Rounding::none}, points, workers_);
+  }
+
+  float up_scale(std::int32_t e) const {
+    const ExpertWeights& w = experts_.weights;
+    return experts_.upstream_gate_alpha && gated() ? w.gate[e].tensor_scale : w.up[e].tensor_scale;
   }
 
   const BiasView* bias(const std::vector<BiasView>& list, std::int32_t e) const {
@@ -116,15 +139,34 @@ class Chunk {
 
   void record_stages() const {
     if (args_.stages == nullptr) return;
-    record(stage::kGemm1Input, rows_.x, layer_.width());
+    record_operands(stage::kGemm1Input, rows_.x);
     if (gated()) record(stage::kGate, rows_.gate, layer_.intermediate);
     record(stage::kUp, rows_.up, layer_.intermediate);
-    record(stage::kIntermediate, rows_.intermediate, layer_.intermediate);
+    record_operands(stage::kIntermediate, rows_.intermediate);
     record(stage::kSlotRows, rows_.slot_rows, layer_.width());
   }
 
   void record(std::string_view name, const float* rows, std::int64_t width) const {
     args_.stages->record(name, dense_view(rows, DType::f32, rows_.sorted.total(), width), rows_.routes);
+  }
+
+  // Debugging: may allocate.
+  void record_operands(std::string_view name, const OperandRows& rows) const {
+    const std::int64_t total = rows_.sorted.total();
+    std::vector<float> values(static_cast<std::size_t>(total * rows.cols));
+    for (std::int64_t i = 0; i < total; ++i) dequantize_operands(rows, i, values.data() + i * rows.cols);
+    record(name, values.data(), rows.cols);
+    const reference::RowExtents n = reference::row_extents(rows.format, rows.cols);
+    record_extra(name, stage::kCodes, rows.codes, DType::u8, n.code_bytes);
+    record_extra(name, stage::kBlockScales, rows.block_scales, DType::u8, n.block_scales);
+    record_extra(name, stage::kSumScales, rows.sum_scales, DType::f32, n.sum_scales);
+  }
+
+  void record_extra(std::string_view stage, std::string_view suffix, const void* data, DType type,
+                    std::int64_t extent) const {
+    if (extent == 0) return;
+    const std::string name = std::string(stage) + std::string(suffix);
+    args_.stages->record(name, dense_view(data, type, rows_.sorted.total(), extent), rows_.routes);
   }
 
   void write_output() {
@@ -161,19 +203,6 @@ class Chunk {
   Rows rows_;
 };
 
-// The bf16 recipe means unquantised weights; the f32 recipe decodes anything.
-void check_formats(const ExpertWeights& weights, Recipe recipe) {
-  if (recipe != Recipe::bf16) return;
-  for (const auto* list : {&weights.gate, &weights.up, &weights.down}) {
-    for (const QuantTensor& w : *list) {
-      const DType type = w.codes.dtype;
-      if (type == DType::bf16 || type == DType::f16 || type == DType::f32) continue;
-      fail(ErrorCode::unsupported, "expert weights are " + std::string(dtype_name(type)) + " in recipe bf16",
-           "bf16, f16 or f32 weights", "use recipe f32 for quantised weights");
-    }
-  }
-}
-
 class ReferenceRunner final : public Runner {
  public:
   explicit ReferenceRunner(ThreadPool* pool) : pool_(pool) {}
@@ -183,9 +212,6 @@ class ReferenceRunner final : public Runner {
   Verdict supports(const Problem& problem) const override {
     if (problem.device.kind != DeviceKind::cpu) return Verdict::no("runs on the CPU only");
     if (problem.graph) return Verdict::no("cannot be captured in a graph");
-    if (!reference::rounding_points(problem.recipe)) {
-      return Verdict::no("has no recipe " + std::string(recipe_info(problem.recipe).name) + ", only f32 and bf16");
-    }
     if (problem.layer.weight_on_input && problem.layer.routing.slots() != 1) {
       return Verdict::no("weights on the input need k = 1");
     }
@@ -198,7 +224,8 @@ class ReferenceRunner final : public Runner {
     auto experts = std::make_unique<ReferenceExperts>();
     experts->layer = problem.layer;
     experts->recipe = problem.recipe;
-    experts->points = *reference::rounding_points(problem.recipe);
+    experts->points = reference::rounding_points(problem.recipe);
+    experts->upstream_gate_alpha = problem.upstream_gate_alpha;
     reload(*experts, std::move(weights));
     return experts;
   }
@@ -206,14 +233,16 @@ class ReferenceRunner final : public Runner {
   void reload(PreparedExperts& prepared, ExpertWeights&& weights) const override {
     auto& experts = own<ReferenceExperts>(prepared);
     check_weights(experts.layer, weights);
-    check_formats(weights, experts.recipe);
+    check_formats(experts.recipe, weights);
+    experts.input_scales = layer_input_scales(experts.recipe, weights.input_scales);
     experts.weights = std::move(weights);
   }
 
   std::size_t workspace_bytes(const Problem& problem, std::int64_t tokens) const override {
     const std::int64_t chunk = std::min(tokens, kChunkTokens);
     return bytes_of(threads() * longest_row(problem.layer), sizeof(float)) +
-           chunk_bytes(problem.layer, chunk, problem.layer.routing.slots(), problem.layer.routing.total_experts());
+           chunk_bytes(problem.layer, reference::rounding_points(problem.recipe), chunk, problem.layer.routing.slots(),
+                       problem.layer.routing.total_experts());
   }
 
   void run(const PreparedExperts& prepared, const RunArgs& args) const override {

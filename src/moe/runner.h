@@ -36,8 +36,9 @@ struct Problem {
   DispatchKind dispatch = DispatchKind::local;
   Parallel parallel;
   std::int64_t max_tokens = 0;
-  bool graph = false;          // run will be captured
-  bool row_invariant = false;  // architecture 4.5
+  bool graph = false;                // run will be captured
+  bool row_invariant = false;        // architecture 4.5
+  bool upstream_gate_alpha = false;  // the tensor scale of gate serves up too (recipe.h)
 };
 
 struct Verdict {

@@ -1,5 +1,7 @@
 #include "moe/runner_checks.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +10,8 @@
 
 namespace sluice {
 namespace {
+
+constexpr std::int64_t kAnyRows = 0;
 
 std::string shape_text(std::int64_t rows, std::int64_t cols) {
   return "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
@@ -46,6 +50,75 @@ void check_biases(std::string_view name, const std::vector<BiasView>& list, std:
   }
 }
 
+bool has_blocks(const QuantTensor& w, std::initializer_list<DType> types, std::int64_t rows, std::int64_t cols) {
+  const BlockScaleView& s = w.block_scale;
+  if (s.data == nullptr || std::find(types.begin(), types.end(), s.dtype) == types.end()) return false;
+  return (rows == kAnyRows || s.block_rows == rows) && s.block_cols == cols;
+}
+
+bool is_float(DType type) { return type == DType::bf16 || type == DType::f16 || type == DType::f32; }
+
+bool fits_fp8_tensor(const QuantTensor& w) {
+  if (w.codes.dtype != DType::e4m3) return false;
+  const BlockScaleView& s = w.block_scale;
+  return s.data == nullptr || (s.dtype == DType::f32 && s.block_rows == 1 && s.block_cols >= w.codes.cols);
+}
+
+bool fits(Recipe recipe, const QuantTensor& w) {
+  switch (recipe) {
+    case Recipe::f32:
+      return true;
+    case Recipe::bf16:
+      return is_float(w.codes.dtype);
+    case Recipe::fp8_tensor:
+      return fits_fp8_tensor(w);
+    case Recipe::fp8_block:
+      return w.codes.dtype == DType::e4m3 && w.tensor_scale == 1.0f &&
+             has_blocks(w, {DType::f32, DType::bf16, DType::e8m0}, kAnyRows, recipe_info(recipe).segment_k);
+    case Recipe::nvfp4_w4a16:
+    case Recipe::nvfp4_w4a4_cutedsl:
+    case Recipe::nvfp4_w4a4_cutlass:
+      return w.codes.dtype == DType::e2m1 && has_blocks(w, {DType::e4m3}, 1, 16);
+    case Recipe::mxfp4_w4a16:
+    case Recipe::mxfp4_w4a8:
+      return w.codes.dtype == DType::e2m1 && w.tensor_scale == 1.0f && has_blocks(w, {DType::e8m0}, 1, 32);
+  }
+  return false;
+}
+
+std::string_view expected_format(Recipe recipe) {
+  switch (recipe) {
+    case Recipe::f32:
+      return "any format";
+    case Recipe::bf16:
+      return "bf16, f16 or f32 weights";
+    case Recipe::fp8_tensor:
+      return "e4m3 weights with one scale a matrix or an f32 scale a row";
+    case Recipe::fp8_block:
+      return "e4m3 weights with f32, bf16 or e8m0 scales of blocks of 128 columns, and no tensor scale";
+    case Recipe::nvfp4_w4a16:
+    case Recipe::nvfp4_w4a4_cutedsl:
+    case Recipe::nvfp4_w4a4_cutlass:
+      return "e2m1 weights with e4m3 scales of 1 x 16 blocks";
+    case Recipe::mxfp4_w4a16:
+    case Recipe::mxfp4_w4a8:
+      return "e2m1 weights with e8m0 scales of 1 x 32 blocks, and no tensor scale";
+  }
+  return "";
+}
+
+// "e2m1 with e8m0 scales of 1 x 32 blocks"
+std::string format_text(const QuantTensor& w) {
+  std::string text(dtype_name(w.codes.dtype));
+  const BlockScaleView& s = w.block_scale;
+  if (s.data != nullptr) {
+    text += " with " + std::string(dtype_name(s.dtype)) + " scales of " + std::to_string(s.block_rows) + " x " +
+            std::to_string(s.block_cols) + " blocks";
+  }
+  if (w.tensor_scale != 1.0f) text += " and a tensor scale";
+  return text;
+}
+
 void require(bool ok, const std::string& what, const std::string& expected) {
   if (!ok) fail(ErrorCode::usage, "runner: " + what, expected);
 }
@@ -63,7 +136,23 @@ void check_output(const LayerSpec& layer, Recipe recipe, const RunArgs& args) {
           "output is " + std::string(dtype_name(out.dtype)), bf16_fits ? "bf16 or f32" : "f32");
 }
 
+void check_format_of(std::string_view list_name, const std::vector<QuantTensor>& list, Recipe recipe) {
+  for (std::size_t e = 0; e < list.size(); ++e) {
+    if (fits(recipe, list[e])) continue;
+    fail(ErrorCode::unsupported,
+         std::string(list_name) + " of expert " + std::to_string(e) + " is " + format_text(list[e]) + " in recipe " +
+             std::string(recipe_info(recipe).name),
+         std::string(expected_format(recipe)), "recipe f32 reads every format");
+  }
+}
+
 }  // namespace
+
+void check_formats(Recipe recipe, const ExpertWeights& weights) {
+  check_format_of("gate", weights.gate, recipe);
+  check_format_of("up", weights.up, recipe);
+  check_format_of("down", weights.down, recipe);
+}
 
 void check_weights(const LayerSpec& layer, const ExpertWeights& weights) {
   const std::int64_t count = weights.count();

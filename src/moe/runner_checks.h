@@ -15,6 +15,10 @@ namespace sluice {
 // Throws Error(bad_input) naming list and expert when a matrix or a bias is missing, superfluous or of the wrong shape.
 void check_weights(const LayerSpec& layer, const ExpertWeights& weights);
 
+// Throws Error(unsupported) naming list and expert when the codes or scales of a matrix are not those that the recipe
+// computes with (recipe.h; how each format is carried: weights.h).
+void check_formats(Recipe recipe, const ExpertWeights& weights);
+
 // Throws Error(usage) when args do not fit the layer, the recipe or the number of experts held.
 void check_run_args(const LayerSpec& layer, Recipe recipe, std::int64_t local_experts, const RunArgs& args);
 

@@ -1,5 +1,6 @@
 #include "moe/weights.h"
 
+#include <algorithm>
 #include <string>
 
 #include "core/error.h"
@@ -65,23 +66,40 @@ void decode_codes(const MatrixView& codes, std::int64_t n, float* out) {
 }
 
 void apply_block_scales(const BlockScaleView& scale, std::int64_t n, std::int64_t cols, float* out) {
-  const std::int64_t first = n / scale.block_rows * scale.row_stride;
-  for (std::int64_t begin = 0, b = 0; begin < cols; begin += scale.block_cols, ++b) {
-    const std::int64_t end = begin + scale.block_cols < cols ? begin + scale.block_cols : cols;
-    float factor = 0.0f;
-    decode_elements(scale.data, scale.dtype, first + b * scale.col_stride, 1, 1, &factor);
+  for (std::int64_t begin = 0; begin < cols; begin += scale.block_cols) {
+    const std::int64_t end = std::min(begin + scale.block_cols, cols);
+    const float factor = decode_block_scale(scale, n, begin);
     for (std::int64_t c = begin; c < end; ++c) out[c] *= factor;
   }
 }
 
 }  // namespace
 
-void decode_row(const QuantTensor& weight, std::int64_t n, float* out) {
-  const std::int64_t cols = weight.codes.cols;
+float decode_block_scale(const BlockScaleView& scale, std::int64_t n, std::int64_t c) {
+  if (scale.data == nullptr) return 1.0f;
+  if (scale.block_rows < 1 || scale.block_cols < 1) {
+    fail(ErrorCode::bad_input, "a block scale covers no elements", "blocks of at least 1 x 1");
+  }
+  float factor = 0.0f;
+  const std::int64_t index = n / scale.block_rows * scale.row_stride + c / scale.block_cols * scale.col_stride;
+  decode_elements(scale.data, scale.dtype, index, 1, 1, &factor);
+  return factor;
+}
+
+void decode_row_codes(const QuantTensor& weight, std::int64_t n, float* out) { decode_codes(weight.codes, n, out); }
+
+void decode_row_blocks(const QuantTensor& weight, std::int64_t n, float* out) {
   decode_codes(weight.codes, n, out);
-  if (weight.block_scale.data != nullptr) apply_block_scales(weight.block_scale, n, cols, out);
+  if (weight.block_scale.data != nullptr && weight.codes.cols > 0) {
+    decode_block_scale(weight.block_scale, n, 0);  // refuses a block without extent before it is stepped by
+    apply_block_scales(weight.block_scale, n, weight.codes.cols, out);
+  }
+}
+
+void decode_row(const QuantTensor& weight, std::int64_t n, float* out) {
+  decode_row_blocks(weight, n, out);
   if (weight.tensor_scale == 1.0f) return;
-  for (std::int64_t c = 0; c < cols; ++c) out[c] *= weight.tensor_scale;
+  for (std::int64_t c = 0; c < weight.codes.cols; ++c) out[c] *= weight.tensor_scale;
 }
 
 float decode_bias(const BiasView& bias, std::int64_t n) {

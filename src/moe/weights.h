@@ -71,8 +71,19 @@ struct ExpertWeights {
   std::int64_t count() const { return static_cast<std::int64_t>(up.size()); }
 };
 
-// Row n of a weight as fp32, out [cols]. The one decoder for every format; slow and exact.
+// Row n of a weight as fp32, out [cols]: (code * block_scale) * tensor_scale. The one decoder for every format; slow
+// and exact: for e2m1 codes, and for any codes under e8m0 scales, only the product with the tensor scale rounds. Ragged
+// blocks at the right and lower edge are fine. Throws Error(bad_input) when strides split a byte of packed codes or a
+// block has no extent.
 void decode_row(const QuantTensor& weight, std::int64_t n, float* out);
+
+// The same without the tensor scale, and the codes alone.
+void decode_row_blocks(const QuantTensor& weight, std::int64_t n, float* out);
+void decode_row_codes(const QuantTensor& weight, std::int64_t n, float* out);
+
+// The block scale of element (n, c); 1 without block scales.
+float decode_block_scale(const BlockScaleView& scale, std::int64_t n, std::int64_t c);
+
 float decode_bias(const BiasView& bias, std::int64_t n);
 
 }  // namespace sluice

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "moe/quantized_layer.h"
 #include "moe/reference_runner.h"
 #include "moe/runner_harness.h"
 
@@ -57,7 +58,8 @@ class Rows : public ::testing::TestWithParam<Recipe> {
   Floats run(const LayerOptions& o, const Batch& batch, ThreadPool* pool, const RunOptions& options = {}) const {
     const auto runner = make_reference_runner(pool);
     const Problem problem = problem_of(o, GetParam());
-    return run_batch(*runner, *runner->prepare(problem, testing::random_weights(o)), problem, batch, options);
+    return run_batch(*runner, *runner->prepare(problem, testing::quantized_weights(o, GetParam())), problem, batch,
+                     options);
   }
   Batch batch(const LayerOptions& o, std::int64_t tokens, RoutePattern pattern = RoutePattern::uniform) const {
     return testing::random_batch(o.layer, tokens, compute_type(GetParam()), pattern, 11);
@@ -121,9 +123,8 @@ TEST_P(Rows, NaNInOneExpertStaysWithItsTokens) {
   const LayerOptions o = layer_options(64, 24, ActivationKind::swiglu, false);
   const Batch b = batch(o, 20);
   const Floats expected = run(o, b, nullptr);
-  ExpertWeights w = testing::random_weights(o);
-  auto* up = static_cast<Bf16*>(const_cast<void*>(w.up[2].codes.data));
-  for (int i = 0; i < 64; ++i) up[i] = to_bf16(NAN);
+  ExpertWeights w = testing::quantized_weights(o, GetParam());
+  testing::poison_first_row(w.up[2]);
   const auto runner = make_reference_runner(nullptr);
   const Problem problem = problem_of(o, GetParam());
   const Floats got = run_batch(*runner, *runner->prepare(problem, std::move(w)), problem, b);
@@ -150,7 +151,7 @@ TEST_P(Rows, SlotRangesSplitTheRoutes) {
   Problem problem = problem_of(o, GetParam());
   Floats sum(whole.size());
   for (const std::int32_t first : {0, 3}) {
-    ExpertWeights w = testing::random_weights(o);
+    ExpertWeights w = testing::quantized_weights(o, GetParam());
     for (auto* list : {&w.gate, &w.up, &w.down}) *list = {list->begin() + first, list->begin() + first + 3};
     options.slots = {first, 3};
     const Floats part = run_batch(*runner, *runner->prepare(problem, std::move(w)), problem, b, options);
@@ -159,8 +160,8 @@ TEST_P(Rows, SlotRangesSplitTheRoutes) {
   EXPECT_TRUE(same_bits(sum.data(), whole.data(), static_cast<std::int64_t>(whole.size())));
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, Rows, ::testing::Values(Recipe::f32, Recipe::bf16),
-                         [](const auto& test) { return std::string(recipe_info(test.param).name); });
+INSTANTIATE_TEST_SUITE_P(Recipes, Rows, ::testing::ValuesIn(testing::all_recipes()),
+                         [](const auto& test) { return testing::recipe_test_name(test.param); });
 
 // What prepare and run refuse.
 struct Refusing : ::testing::Test {
