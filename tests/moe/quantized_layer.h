@@ -22,7 +22,7 @@
 namespace sluice::testing {
 
 // Variants of one weight format that a checkpoint may have.
-struct QuantOptions {
+struct FormatOptions {
   bool per_channel = false;        // fp8-tensor: a scale a row instead of one a matrix
   DType block_scale = DType::f32;  // fp8-block: f32, bf16 or e8m0
   bool static_input = true;        // fp8-tensor: input scales in the file
@@ -33,7 +33,7 @@ struct QuantOptions {
 namespace detail {
 
 // Owns quantised matrices; QuantTensors point into them.
-struct QuantStorage {
+struct FormatStorage {
   std::shared_ptr<const void> floats;  // biases
   std::vector<std::unique_ptr<QuantMatrix>> matrices;
   std::vector<std::unique_ptr<std::vector<std::byte>>> scales;
@@ -55,7 +55,7 @@ inline QuantMatrix quantize_for(Recipe recipe, const FloatView& v, bool per_chan
 
 // f32 block scales in another type: bf16 rounds them, e8m0 takes the power of two above. The codes stay, so that the
 // values of the matrix change with them, which is fine for a random one.
-inline const void* convert_scales(QuantStorage& storage, const std::vector<float>& scales, DType type) {
+inline const void* convert_scales(FormatStorage& storage, const std::vector<float>& scales, DType type) {
   auto& bytes = *storage.scales.emplace_back(std::make_unique<std::vector<std::byte>>());
   bytes.resize(static_cast<std::size_t>(dtype_bytes(type, static_cast<std::int64_t>(scales.size()))));
   for (std::size_t i = 0; i < scales.size(); ++i) {
@@ -66,7 +66,7 @@ inline const void* convert_scales(QuantStorage& storage, const std::vector<float
 }
 
 // The canonical view of a quantised matrix (weights.h).
-inline QuantTensor view_of(QuantStorage& storage, const QuantMatrix& m, DType block_scale_type) {
+inline QuantTensor view_of(FormatStorage& storage, const QuantMatrix& m, DType block_scale_type) {
   const BlockFormatInfo& info = m.info();
   const BlockLayout layout = m.layout();
   const std::int64_t stride = info.element == DType::e2m1 ? layout.code_row_bytes * 2 : m.cols;
@@ -89,8 +89,8 @@ inline QuantTensor view_of(QuantStorage& storage, const QuantMatrix& m, DType bl
   return t;
 }
 
-inline QuantTensor quantize_tensor(QuantStorage& storage, Recipe recipe, const QuantTensor& plain,
-                                   const QuantOptions& o) {
+inline QuantTensor quantize_tensor(FormatStorage& storage, Recipe recipe, const QuantTensor& plain,
+                                   const FormatOptions& o) {
   const std::int64_t rows = plain.codes.rows, cols = plain.codes.cols;
   std::vector<float> values(static_cast<std::size_t>(rows * cols));
   for (std::int64_t n = 0; n < rows; ++n) decode_row(plain, n, values.data() + n * cols);
@@ -115,7 +115,7 @@ inline bool is_quantized(Recipe recipe) { return recipe != Recipe::f32 && recipe
 // Largest operand per unit of the tensor scale: what an input scale is derived from.
 inline float largest_code(Recipe recipe) { return recipe == Recipe::fp8_tensor ? kE4m3Max : kE4m3Max * 6.0f; }
 
-inline InputScales random_input_scales(Recipe recipe, std::int32_t experts, bool gated, const QuantOptions& o = {}) {
+inline InputScales random_input_scales(Recipe recipe, std::int32_t experts, bool gated, const FormatOptions& o = {}) {
   if (!uses_static_input_scales(recipe) || (recipe == Recipe::fp8_tensor && !o.static_input)) return {};
   const float gemm1 = o.gemm1_amax / largest_code(recipe), gemm2 = o.gemm2_amax / largest_code(recipe);
   InputScales scales;
@@ -126,10 +126,10 @@ inline InputScales random_input_scales(Recipe recipe, std::int32_t experts, bool
 }
 
 // The weights of random_weights in the format of the recipe; plain ones for f32 and bf16. Biases stay as they are.
-inline ExpertWeights quantized_weights(const LayerOptions& layer, Recipe recipe, const QuantOptions& o = {}) {
+inline ExpertWeights quantized_weights(const LayerOptions& layer, Recipe recipe, const FormatOptions& o = {}) {
   ExpertWeights plain = random_weights(layer);
   if (!is_quantized(recipe)) return plain;
-  auto storage = std::make_shared<detail::QuantStorage>();
+  auto storage = std::make_shared<detail::FormatStorage>();
   storage->floats = std::move(plain.keep_alive);
   for (auto* list : {&plain.gate, &plain.up, &plain.down}) {
     for (QuantTensor& t : *list) t = detail::quantize_tensor(*storage, recipe, t, o);
