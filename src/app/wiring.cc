@@ -69,7 +69,12 @@ void tell(const LogSink& log, const std::vector<std::string>& notes) {
 
 }  // namespace
 
-std::vector<model::Family> families() { return {model::qwen3_moe_family()}; }
+std::vector<model::Family> families() {
+  return {
+      model::glm4_moe_family(), model::gpt_oss_family(),   model::mixtral_family(),
+      model::olmoe_family(),    model::qwen2_moe_family(), model::qwen3_moe_family(),
+  };
+}
 
 std::vector<ckpt::Scheme> schemes() { return {ckpt::plain_scheme()}; }
 

@@ -40,14 +40,15 @@ struct ExpertNames {
 };
 
 struct NameMap {
-  // Role > pattern, for everything but routed experts. The roles are those of model/roles.h, by role_name.
+  // Role > pattern, for everything but routed experts. The roles are those of model/roles.h, by role_name. A role may
+  // have several patterns: the first that the checkpoint has a tensor for counts.
   std::vector<std::pair<std::string, std::string>> tensors;
   // Arrangements of the experts, in order of preference: each layer uses the first that it has tensors of.
   std::vector<ExpertNames> experts;
   // Patterns of tensors that a checkpoint may hold and this engine has no use for; "*" stands for any text.
   std::vector<std::string> ignored;
 
-  // The pattern of a role, empty when the map has none.
+  // The first pattern of a role, empty when the map has none.
   std::string_view find(std::string_view role) const;
 };
 

@@ -32,8 +32,11 @@ TensorReader::TensorReader(const Checkpoint& checkpoint, NameMap names)
 }
 
 const TensorEntry* TensorReader::find(std::string_view role, std::int64_t layer) const {
-  const std::string_view pattern = names_.find(role);
-  return pattern.empty() ? nullptr : checkpoint_.find(expand(pattern, layer));
+  for (const auto& [name, pattern] : names_.tensors) {
+    if (name != role) continue;
+    if (const TensorEntry* tensor = checkpoint_.find(expand(pattern, layer))) return tensor;
+  }
+  return nullptr;
 }
 
 const TensorEntry& TensorReader::require(std::string_view role, std::int64_t layer) const {

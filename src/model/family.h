@@ -20,6 +20,11 @@ struct Family {
   ckpt::NameMap (*names)(const ModelConfig&);
 };
 
+Family glm4_moe_family();
+Family gpt_oss_family();
+Family mixtral_family();
+Family olmoe_family();
+Family qwen2_moe_family();
 Family qwen3_moe_family();
 
 // The family of a checkpoint by `architectures`, else by `model_type`. Throws Error(unsupported) listing all supported

@@ -6,7 +6,6 @@
 
 #include "checkpoint/rope_config.h"
 #include "core/error.h"
-#include "model/roles.h"
 
 namespace sluice::model {
 namespace {
@@ -42,6 +41,49 @@ RopeSpec rope_of(const ckpt::Fields& fields, std::int32_t head_dim) {
   return rope;
 }
 
+AttentionSpec grouped_attention_of(const ckpt::Fields& f, std::int64_t hidden) {
+  AttentionSpec a;
+  a.heads = static_cast<std::int32_t>(f.get_int({"num_attention_heads"}, {1, ckpt::kCountRange.max}));
+  a.kv_heads = static_cast<std::int32_t>(f.get_int({"num_key_value_heads"}, {1, ckpt::kCountRange.max}, a.heads));
+  a.head_dim = static_cast<std::int32_t>(f.get_int({"head_dim"}, ckpt::kDimRange, hidden / a.heads));
+  a.rope = rope_of(f, a.head_dim);
+  a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_dim)));
+  return a;
+}
+
+std::int64_t layers_of(const ckpt::Fields& f) { return f.get_int({"num_hidden_layers"}, {1, ckpt::kCountRange.max}); }
+
+RoutingSpec softmax_routing_of(const ckpt::Fields& f, std::int64_t experts) {
+  RoutingSpec r;
+  r.method = RoutingMethod::score_topk;
+  r.scoring = Scoring::softmax;
+  r.experts = static_cast<std::int32_t>(experts);
+  r.top_k = static_cast<std::int32_t>(f.get_int({"num_experts_per_tok"}, {1, experts}));
+  r.renormalize = f.get_bool({"norm_topk_prob"}, false);
+  return r;
+}
+
+RoutingSpec sigmoid_routing_of(const ckpt::Fields& f, std::int64_t experts) {
+  RoutingSpec r;
+  r.method = RoutingMethod::grouped_top2;
+  r.scoring = Scoring::sigmoid;
+  r.experts = static_cast<std::int32_t>(experts);
+  r.top_k = static_cast<std::int32_t>(f.get_int({"num_experts_per_tok"}, {1, experts}));
+  r.groups = static_cast<std::int32_t>(f.get_int({"n_group"}, {1, experts}, 1));
+  r.top_groups = static_cast<std::int32_t>(f.get_int({"topk_group"}, {1, r.groups}, 1));
+  r.renormalize = f.get_bool({"norm_topk_prob"}, true);
+  r.renormalize_epsilon = 1e-20f;
+  r.routed_scaling_factor = static_cast<float>(f.get_number({"routed_scaling_factor"}, {0.0, 1e6}, 1.0));
+  return r;
+}
+
+void refuse_field(const ckpt::Fields& fields, std::string_view field, std::string_view missing) {
+  const Json* value = fields.find({field});
+  if (value == nullptr || (value->is_bool() && !value->as_bool(field))) return;
+  fail(ErrorCode::unsupported, fields.origin() + ": " + std::string(field) + " is set", "null or false",
+       std::string(missing));
+}
+
 ActivationSpec gated_activation_of(const ckpt::Fields& fields) {
   const std::string name = fields.get_string({"hidden_act", "hidden_activation"}, "silu");
   if (name == "silu" || name == "swish") return {ActivationKind::swiglu};
@@ -75,6 +117,36 @@ ckpt::NameMap decoder_names() {
   // A table that old versions saved; it is computed here.
   map.ignored = {"model.layers.{L}.self_attn.rotary_emb.inv_freq"};
   return map;
+}
+
+void add_name(ckpt::NameMap& map, Role role, std::string_view pattern) {
+  map.tensors.emplace_back(role_name(role), pattern);
+}
+
+std::vector<ckpt::ExpertNames> mlp_expert_names() {
+  using ckpt::ExpertNames;
+  ExpertNames single;
+  single.gate = "model.layers.{L}.mlp.experts.{E}.gate_proj.weight";
+  single.up = "model.layers.{L}.mlp.experts.{E}.up_proj.weight";
+  single.down = "model.layers.{L}.mlp.experts.{E}.down_proj.weight";
+  ExpertNames stacked;
+  stacked.files = ExpertNames::Files::stacked;
+  stacked.gate_up_order = ExpertNames::GateUp::gate_then_up;
+  stacked.gate_up = "model.layers.{L}.mlp.experts.gate_up_proj";
+  stacked.down = "model.layers.{L}.mlp.experts.down_proj";
+  return {single, stacked};
+}
+
+void add_qk_norm_names(ckpt::NameMap& map) {
+  add_name(map, Role::q_norm, "model.layers.{L}.self_attn.q_norm.weight");
+  add_name(map, Role::k_norm, "model.layers.{L}.self_attn.k_norm.weight");
+}
+
+void add_shared_names(ckpt::NameMap& map, std::string_view module) {
+  const std::string start = "model.layers.{L}.mlp." + std::string(module) + ".";
+  add_name(map, Role::shared_gate, start + "gate_proj.weight");
+  add_name(map, Role::shared_up, start + "up_proj.weight");
+  add_name(map, Role::shared_down, start + "down_proj.weight");
 }
 
 }  // namespace sluice::model

@@ -3,11 +3,14 @@
 // Pure functions; errors name the field.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "checkpoint/config.h"
 #include "checkpoint/name_map.h"
 #include "model/config.h"
+#include "model/roles.h"
 
 namespace sluice::model {
 
@@ -16,10 +19,39 @@ ModelConfig common_config(const ckpt::HfConfig& config, std::string_view family)
 
 RopeSpec rope_of(const ckpt::Fields& fields, std::int32_t head_dim);
 
+// Heads, their sizes, rope and scale of grouped-query attention; norms, biases and windows are left to the family.
+AttentionSpec grouped_attention_of(const ckpt::Fields& fields, std::int64_t hidden);
+
 // The activation of gated experts and gated dense layers by `hidden_act`. Throws Error(unsupported) for others.
 ActivationSpec gated_activation_of(const ckpt::Fields& fields);
 
+// num_hidden_layers.
+std::int64_t layers_of(const ckpt::Fields& fields);
+
+// num_experts_per_tok of `experts` experts, chosen by softmax scores; renormalised when norm_topk_prob says so.
+RoutingSpec softmax_routing_of(const ckpt::Fields& fields, std::int64_t experts);
+
+// Sigmoid scores with a correction bias for selection, in n_group groups, scaled (DeepSeek-V3, GLM-4.5).
+RoutingSpec sigmoid_routing_of(const ckpt::Fields& fields, std::int64_t experts);
+
+// Throws Error(unsupported) when the field is there and neither null nor false: "<field>: set", expected "null", and
+// `missing`, what this engine lacks for it.
+void refuse_field(const ckpt::Fields& fields, std::string_view field, std::string_view missing);
+
 // Names that decoders saved by transformers have in common: ends, norms, attention, biases and a gated dense FFN.
 ckpt::NameMap decoder_names();
+
+// Adds a name for a role. A role may have several: the first of which the checkpoint has a tensor counts.
+void add_name(ckpt::NameMap& map, Role role, std::string_view pattern);
+
+// Routed experts as model.layers.{L}.mlp.experts: one tensor an expert and projection, which is what transformers
+// saves, or stacked as its modules hold them, which other software saves.
+std::vector<ckpt::ExpertNames> mlp_expert_names();
+
+// Names of the norms of query and key heads.
+void add_qk_norm_names(ckpt::NameMap& map);
+
+// Names of the shared expert below model.layers.{L}.mlp, which families call shared_expert or shared_experts.
+void add_shared_names(ckpt::NameMap& map, std::string_view module);
 
 }  // namespace sluice::model

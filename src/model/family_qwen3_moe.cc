@@ -1,12 +1,9 @@
 // Qwen3-MoE: grouped-query attention with one norm a query and key head, softmax routing, no shared expert.
 #include <algorithm>
-#include <cmath>
-#include <string>
 
 #include "core/error.h"
 #include "model/family.h"
 #include "model/family_fields.h"
-#include "model/roles.h"
 
 namespace sluice::model {
 namespace {
@@ -22,14 +19,9 @@ void refuse_sliding_window(const Fields& f) {
 }
 
 AttentionSpec attention_of(const Fields& f, std::int64_t hidden) {
-  AttentionSpec a;
-  a.heads = static_cast<std::int32_t>(f.get_int({"num_attention_heads"}, {1, kCountRange.max}));
-  a.kv_heads = static_cast<std::int32_t>(f.get_int({"num_key_value_heads"}, {1, kCountRange.max}, a.heads));
-  a.head_dim = static_cast<std::int32_t>(f.get_int({"head_dim"}, kDimRange, hidden / a.heads));
+  AttentionSpec a = grouped_attention_of(f, hidden);
   a.qk_norm = QkNorm::per_head;
   a.qkv_bias = a.output_bias = f.get_bool({"attention_bias"}, false);
-  a.rope = rope_of(f, a.head_dim);
-  a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_dim)));
   refuse_sliding_window(f);
   return a;
 }
@@ -39,11 +31,7 @@ LayerSpec experts_of(const Fields& f, std::int64_t hidden, std::int64_t experts)
   spec.hidden = hidden;
   spec.intermediate = f.get_int({"moe_intermediate_size"}, kDimRange);
   spec.activation = gated_activation_of(f);
-  spec.routing.method = RoutingMethod::score_topk;
-  spec.routing.scoring = Scoring::softmax;
-  spec.routing.experts = static_cast<std::int32_t>(experts);
-  spec.routing.top_k = static_cast<std::int32_t>(f.get_int({"num_experts_per_tok"}, {1, experts}));
-  spec.routing.renormalize = f.get_bool({"norm_topk_prob"}, false);
+  spec.routing = softmax_routing_of(f, experts);
   return spec;
 }
 
@@ -57,7 +45,7 @@ ModelConfig configure(const ckpt::HfConfig& hf) {
   const Fields& f = hf.fields();
   ModelConfig m = common_config(hf, "qwen3_moe");
   const AttentionSpec attention = attention_of(f, m.hidden);
-  const std::int64_t layers = f.get_int({"num_hidden_layers"}, {1, kCountRange.max});
+  const std::int64_t layers = layers_of(f);
   const std::int64_t experts = f.get_int({"num_experts", "num_local_experts"}, kCountRange);
   const std::int64_t sparse_step = f.get_int({"decoder_sparse_step"}, {1, kCountRange.max}, 1);
   const std::vector<std::int64_t> dense_layers = f.get_ints({"mlp_only_layers"}, kCountRange);
@@ -75,27 +63,11 @@ ModelConfig configure(const ckpt::HfConfig& hf) {
   return m;
 }
 
-// Transformers writes one tensor an expert; files saved from its fused modules hold them stacked.
-std::vector<ckpt::ExpertNames> expert_names() {
-  using ckpt::ExpertNames;
-  ExpertNames single;
-  single.gate = "model.layers.{L}.mlp.experts.{E}.gate_proj.weight";
-  single.up = "model.layers.{L}.mlp.experts.{E}.up_proj.weight";
-  single.down = "model.layers.{L}.mlp.experts.{E}.down_proj.weight";
-  ExpertNames stacked;
-  stacked.files = ExpertNames::Files::stacked;
-  stacked.gate_up_order = ExpertNames::GateUp::gate_then_up;
-  stacked.gate_up = "model.layers.{L}.mlp.experts.gate_up_proj";
-  stacked.down = "model.layers.{L}.mlp.experts.down_proj";
-  return {single, stacked};
-}
-
 ckpt::NameMap names(const ModelConfig&) {
   ckpt::NameMap map = decoder_names();
-  map.experts = expert_names();
-  map.tensors.emplace_back(role_name(Role::q_norm), "model.layers.{L}.self_attn.q_norm.weight");
-  map.tensors.emplace_back(role_name(Role::k_norm), "model.layers.{L}.self_attn.k_norm.weight");
-  map.tensors.emplace_back(role_name(Role::router), "model.layers.{L}.mlp.gate.weight");
+  map.experts = mlp_expert_names();
+  add_qk_norm_names(map);
+  add_name(map, Role::router, "model.layers.{L}.mlp.gate.weight");
   return map;
 }
 

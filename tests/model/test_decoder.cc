@@ -88,7 +88,10 @@ TestDecoder load_test_decoder(const std::string& folder, const TestDecoderOption
                               const ProgressSink& progress) {
   TestDecoder t;
   t.checkpoint = ckpt::Checkpoint::open(folder);
-  const std::vector<model::Family> families = {model::qwen3_moe_family()};
+  const std::vector<model::Family> families = {
+      model::glm4_moe_family(), model::gpt_oss_family(),   model::mixtral_family(),
+      model::olmoe_family(),    model::qwen2_moe_family(), model::qwen3_moe_family(),
+  };
   const model::Family& family = model::find_family(families, t.checkpoint->config());
   t.config = family.configure(t.checkpoint->config());
   t.weights = ckpt::plain_scheme().open(*t.checkpoint, family.names(t.config));
