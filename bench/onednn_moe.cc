@@ -12,7 +12,7 @@
 #include "app/bench_layer.h"
 #include "app/bench_moe.h"
 #include "core/error.h"
-#include "cpu/runner_bf16.h"
+#include "cpu/runner_cpu.h"
 #include "onednn_layer.h"
 
 namespace sluice::bench {

@@ -11,7 +11,7 @@ MAX_FUNCTION_LINES = 50
 HEAVY_HEADERS = {"nlohmann/json.hpp": ["src/core/json.cc"], "CLI/CLI.hpp": ["src/cli/"], "pcre2.h": ["src/text/"]}
 # The path of a token, as the README lists it: file, and what it must define or call.
 SIX_HOPS = [("src/cli/run.cc", "step"), ("src/engine/engine.cc", "Engine::step"), ("src/model/decoder.cc", "Decoder::forward"),
-            ("src/dispatch/moe_layer.cc", "MoeLayer::forward"), ("src/cpu/runner_bf16.cc", "void run(const PreparedExperts"),
+            ("src/dispatch/moe_layer.cc", "MoeLayer::forward"), ("src/cpu/runner_cpu.cc", "void run(const PreparedExperts"),
             ("src/cpu/isa/", "_mm512_dpbf16_ps")]
 
 

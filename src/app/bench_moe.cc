@@ -8,7 +8,7 @@
 #include "app/bench_ceilings.h"
 #include "app/bench_layer.h"
 #include "core/error.h"
-#include "cpu/runner_bf16.h"
+#include "cpu/runner_cpu.h"
 #include "moe/reference_runner.h"
 #include "numerics/tolerance.h"
 

@@ -8,7 +8,7 @@
 #include "checkpoint/scheme_plain.h"
 #include "core/error.h"
 #include "cpu/backend.h"
-#include "cpu/runner_bf16.h"
+#include "cpu/runner_cpu.h"
 #include "cuda/backend.h"
 #include "moe/reference_runner.h"
 

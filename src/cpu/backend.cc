@@ -47,9 +47,9 @@ void CpuBackend::copy_to_host(void* dst, const void* src, std::size_t bytes, Str
 
 void CpuBackend::synchronize(Stream) {}
 
-std::unique_ptr<DenseWeight> CpuBackend::prepare_dense(const QuantTensor& weight, DType compute) {
+std::unique_ptr<DenseWeight> CpuBackend::prepare_dense(const QuantTensor& weight, Recipe recipe) {
   most_inputs_ = std::max(most_inputs_, weight.codes.cols);
-  return make_dense(weight, compute, pool_);
+  return make_dense(weight, recipe, pool_);
 }
 
 std::unique_ptr<DenseWeight> CpuBackend::prepare_embedding(const QuantTensor& table) {

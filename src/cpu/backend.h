@@ -33,7 +33,7 @@ class CpuBackend final : public Backend {
   void copy_to_host(void* dst, const void* src, std::size_t bytes, Stream stream) override;
   void synchronize(Stream stream) override;
 
-  std::unique_ptr<DenseWeight> prepare_dense(const QuantTensor& weight, DType compute) override;
+  std::unique_ptr<DenseWeight> prepare_dense(const QuantTensor& weight, Recipe recipe) override;
   std::unique_ptr<DenseWeight> prepare_embedding(const QuantTensor& table) override;
   Buffer prepare_vector(const QuantTensor& row) override;
   std::unique_ptr<RopeTable> make_rope(const std::vector<float>& inv_freq, float factor,

@@ -111,12 +111,9 @@ void PackedDense::fill(const QuantTensor& weight, ThreadPool& pool) {
   });
 }
 
-std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, DType compute, ThreadPool& pool) {
-  if (compute != DType::bf16 && compute != DType::f32) {
-    fail(ErrorCode::unsupported, "dense weight for compute type " + std::string(dtype_name(compute)), "bf16 or f32");
-  }
+std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, Recipe recipe, ThreadPool& pool) {
   if (weight.codes.rows < 1 || weight.codes.cols < 1) fail(ErrorCode::bad_input, "dense weight without elements");
-  auto dense = std::make_unique<PackedDense>(weight, compute);
+  auto dense = std::make_unique<PackedDense>(weight, recipe == Recipe::f32 ? DType::f32 : DType::bf16);
   dense->fill(weight, pool);
   return dense;
 }

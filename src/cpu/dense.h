@@ -27,15 +27,14 @@ class PackedDense final : public DenseWeight {
   DType compute;  // bf16 or f32
 
  private:
-  friend std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, DType compute, ThreadPool& pool);
+  friend std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, Recipe recipe, ThreadPool& pool);
   void fill(const QuantTensor& weight, ThreadPool& pool);
 
   Buffer data_;
 };
 
-// Packs `weight`, of any format that decode_row knows, for inputs of type `compute`: bf16 (weights are rounded to bf16
-// once) or f32. Throws Error(unsupported) for other types.
-std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, DType compute, ThreadPool& pool);
+// Packs `weight`, of any format that decode_row knows, for a recipe (moe/backend.h): f32 inputs for f32, else bf16.
+std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, Recipe recipe, ThreadPool& pool);
 
 // Workspace bytes of linear() with up to `tokens` rows of up to `cols` inputs.
 std::size_t linear_workspace_bytes(std::int64_t tokens, std::int64_t cols);

@@ -18,10 +18,11 @@ class LayerLoader {
       : source_(source), options_(options), layer_(layer), bytes_(bytes) {}
 
   std::unique_ptr<DenseWeight> dense(Role role, std::int64_t rows, std::int64_t cols) {
-    return dense(role, rows, cols, options_.compute);
+    const Recipe stored = source_.tensor_recipe(role_name(role), layer_);
+    return dense(role, rows, cols, options_.compute == DType::f32 ? Recipe::f32 : stored);
   }
-  std::unique_ptr<DenseWeight> dense(Role role, std::int64_t rows, std::int64_t cols, DType compute) {
-    auto weight = options_.backend->prepare_dense(source_.tensor(role_name(role), layer_, rows, cols), compute);
+  std::unique_ptr<DenseWeight> dense(Role role, std::int64_t rows, std::int64_t cols, Recipe recipe) {
+    auto weight = options_.backend->prepare_dense(source_.tensor(role_name(role), layer_, rows, cols), recipe);
     bytes_ += weight->resident_bytes;
     return weight;
   }
@@ -78,7 +79,7 @@ std::unique_ptr<SharedExpert> load_shared(LayerLoader& load, const SharedExpertS
   if (is_gated(spec.ffn.activation.kind)) w->gate = load.dense(Role::shared_gate, spec.ffn.intermediate, hidden);
   w->up = load.dense(Role::shared_up, spec.ffn.intermediate, hidden);
   w->down = load.dense(Role::shared_down, hidden, spec.ffn.intermediate);
-  if (spec.output_gate) w->output_gate = load.dense(Role::shared_expert_gate, 1, hidden, DType::f32);
+  if (spec.output_gate) w->output_gate = load.dense(Role::shared_expert_gate, 1, hidden, Recipe::f32);
   return w;
 }
 
@@ -96,7 +97,7 @@ LoadedMoe load_moe(const BlockSpec& block, ckpt::WeightSource& source, const Dec
   parts.runner = options.runners[i];
   parts.problem = options.problems[i];
   LayerSpec& spec = parts.problem.layer;
-  parts.router = load.dense(Role::router, spec.routing.experts, spec.hidden, DType::f32);
+  parts.router = load.dense(Role::router, spec.routing.experts, spec.hidden, Recipe::f32);
   if (block.router_bias) parts.router_bias = load.vector(Role::router_bias, spec.routing.experts);
   if (block.correction_bias) {
     parts.correction_bias = load.vector(Role::correction_bias, spec.routing.experts);

@@ -17,6 +17,7 @@
 #include "core/device.h"
 #include "core/tensor.h"
 #include "core/workspace.h"
+#include "moe/recipe.h"
 #include "moe/routing.h"
 #include "moe/spec.h"
 #include "moe/weights.h"
@@ -77,7 +78,7 @@ struct NormArgs {
 };
 
 struct LinearArgs {
-  ConstTensorView x;  // [T, K] compute type of the weight
+  ConstTensorView x;  // [T, K] bf16, or f32 for the f32 recipe
   const DenseWeight* weight = nullptr;
   const float* bias = nullptr;  // [N]
   TensorView y;                 // [T, N] f32 or compute type
@@ -141,7 +142,9 @@ class Backend {
   virtual void synchronize(Stream stream) = 0;
 
   // Load time.
-  virtual std::unique_ptr<DenseWeight> prepare_dense(const QuantTensor& weight, DType compute) = 0;
+  // Dense projections use the recipes of the experts, as far as they speak of one product: f32 has f32 inputs, all
+  // others bf16, which a recipe with quantised inputs quantises inside linear().
+  virtual std::unique_ptr<DenseWeight> prepare_dense(const QuantTensor& weight, Recipe recipe) = 0;
   virtual std::unique_ptr<DenseWeight> prepare_embedding(const QuantTensor& table) = 0;
   virtual Buffer prepare_vector(const QuantTensor& row) = 0;  // norm weights and biases, [1, n] of any type > f32
   // Angles are position * inv_freq[i]; cosines and sines are multiplied by `factor` (YaRN's mscale).

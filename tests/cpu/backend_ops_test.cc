@@ -182,7 +182,7 @@ TEST_P(BackendOpsTest, GatherRowsCopies) {
 TEST_P(BackendOpsTest, LinearByHand) {
   std::vector<std::uint16_t> weight;
   for (const float w : {1.0f, 2.0f, 3.0f, -1.0f, 0.5f, 0.0f}) weight.push_back(to_bf16(w).bits);
-  const std::unique_ptr<DenseWeight> dense = backend_.prepare_dense(bf16_tensor(weight, 2, 3), DType::f32);
+  const std::unique_ptr<DenseWeight> dense = backend_.prepare_dense(bf16_tensor(weight, 2, 3), Recipe::f32);
   const std::vector<float> x{1, 10, 100};
   const std::vector<float> bias{0.5f, -4.0f};
   std::vector<float> y = poisoned_floats(2);
@@ -229,7 +229,7 @@ TEST_P(BackendOpsTest, NoRowsAreFine) {
   PoisonedMemory memory;
   Workspace workspace = memory.get(backend_, 0, 0, 8);
   backend_.sample({.logits = empty}, workspace, kStream);
-  const std::unique_ptr<DenseWeight> dense = backend_.prepare_dense(bf16_tensor(rows, 2, 8), DType::f32);
+  const std::unique_ptr<DenseWeight> dense = backend_.prepare_dense(bf16_tensor(rows, 2, 8), Recipe::f32);
   backend_.linear({.x = empty, .weight = dense.get(), .y = dense_view(none.data(), DType::f32, 0, 2)}, workspace,
                   kStream);
   EXPECT_EQ(none[0], 5.0f);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cpu/gemm_harness.h"
-#include "cpu/runner_bf16.h"
+#include "cpu/runner_cpu.h"
 #include "moe/random_layer.h"
 #include "moe/runner_harness.h"
 

@@ -52,7 +52,7 @@ class RouterBackend final : public Backend {
   void copy_to_device(void* /*dst*/, const void* /*src*/, std::size_t /*bytes*/, Stream /*stream*/) override { none(); }
   void copy_to_host(void* /*dst*/, const void* /*src*/, std::size_t /*bytes*/, Stream /*stream*/) override { none(); }
   void synchronize(Stream /*stream*/) override { none(); }
-  std::unique_ptr<DenseWeight> prepare_dense(const QuantTensor& /*w*/, DType /*compute*/) override { none(); }
+  std::unique_ptr<DenseWeight> prepare_dense(const QuantTensor& /*w*/, Recipe /*recipe*/) override { none(); }
   std::unique_ptr<DenseWeight> prepare_embedding(const QuantTensor& /*table*/) override { none(); }
   Buffer prepare_vector(const QuantTensor& /*row*/) override { none(); }
   std::unique_ptr<RopeTable> make_rope(const std::vector<float>& /*f*/, float /*factor*/, std::int64_t /*n*/) override {

@@ -9,7 +9,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/scheme_plain.h"
 #include "cpu/backend.h"
-#include "cpu/runner_bf16.h"
+#include "cpu/runner_cpu.h"
 #include "model/family.h"
 #include "moe/reference_runner.h"
 

@@ -1,4 +1,4 @@
-#include "cpu/runner_bf16.h"
+#include "cpu/runner_cpu.h"
 
 #include <algorithm>
 #include <cstring>
