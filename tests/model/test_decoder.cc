@@ -94,7 +94,10 @@ TestDecoder load_test_decoder(const std::string& folder, const TestDecoderOption
   };
   const model::Family& family = model::find_family(families, t.checkpoint->config());
   t.config = family.configure(t.checkpoint->config());
-  t.weights = ckpt::plain_scheme().open(*t.checkpoint, family.names(t.config));
+  if (options.change_config) options.change_config(t.config);
+  ckpt::NameMap names = family.names(t.config);
+  if (options.change_names) options.change_names(names);
+  t.weights = ckpt::plain_scheme().open(*t.checkpoint, std::move(names));
   const cpu::Isa isa = cpu::choose_isa(cpu::detect_features());
   t.pool = std::make_unique<ThreadPool>(options.threads);
   t.backend = std::make_unique<cpu::CpuBackend>(*t.pool, isa);
@@ -116,6 +119,46 @@ std::vector<float> prompt_logits(const model::Decoder& decoder, const std::vecto
     forward_chunk(decoder, kv, prompt, begin, std::min(begin + chunk, n), logits.data() + begin * vocab);
   }
   return logits;
+}
+
+std::vector<std::vector<float>> batch_logits(const model::Decoder& decoder,
+                                             const std::vector<std::vector<std::int32_t>>& prompts) {
+  std::vector<std::int32_t> ids, positions, rows, query_start = {0}, table;
+  std::size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  for (const auto& prompt : prompts) {
+    ids.insert(ids.end(), prompt.begin(), prompt.end());
+    for (std::size_t i = 0; i < prompt.size(); ++i) positions.push_back(static_cast<std::int32_t>(i));
+    query_start.push_back(static_cast<std::int32_t>(ids.size()));
+    for (std::size_t i = 0; i < longest; ++i) table.push_back(static_cast<std::int32_t>(table.size()));
+  }
+  rows.resize(ids.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  const auto tokens = static_cast<std::int64_t>(ids.size());
+  const std::int64_t vocab = decoder.config().vocab;
+  const auto context = static_cast<std::int64_t>(longest);
+  std::vector<float> logits(static_cast<std::size_t>(tokens * vocab));
+  model::KvState kv = decoder.make_kv(static_cast<std::int64_t>(table.size()));
+  model::ForwardArgs args;
+  args.batch = {tokens,
+                static_cast<std::int64_t>(prompts.size()),
+                ids.data(),
+                positions.data(),
+                query_start.data(),
+                table.data(),
+                context,
+                context};
+  args.kv = &kv;
+  args.logit_rows = rows.data();
+  args.logits = dense_view(logits.data(), DType::f32, tokens, vocab);
+  const Buffer memory = decoder.backend().alloc(decoder.workspace_bytes(tokens, context));
+  Workspace workspace(memory.data(), memory.bytes());
+  decoder.forward(args, workspace, {});
+  std::vector<std::vector<float>> out;
+  for (std::size_t s = 0; s < prompts.size(); ++s) {
+    out.emplace_back(logits.begin() + query_start[s] * vocab, logits.begin() + query_start[s + 1] * vocab);
+  }
+  return out;
 }
 
 std::vector<std::vector<std::int32_t>> prompt_routes(const model::Decoder& decoder,

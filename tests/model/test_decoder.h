@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ struct TestDecoderOptions {
   int threads = 2;
   std::int64_t context = 0;  // 0 = the model's
   std::int32_t block_tokens = 16;
+  // Faults put in on purpose, before weights are read.
+  std::function<void(model::ModelConfig&)> change_config;
+  std::function<void(ckpt::NameMap&)> change_names;
 };
 
 struct TestDecoder {
@@ -40,6 +44,10 @@ std::string bundled_model(const std::string& name);
 // Logits of every position of a prompt, [n * V], computed in chunks of `chunk` tokens.
 std::vector<float> prompt_logits(const model::Decoder& decoder, const std::vector<std::int32_t>& prompt,
                                  std::int64_t chunk);
+
+// Logits of every position of each prompt, computed in one batch whose sequences have KV blocks of their own.
+std::vector<std::vector<float>> batch_logits(const model::Decoder& decoder,
+                                             const std::vector<std::vector<std::int32_t>>& prompts);
 
 // Experts that the tokens of a prompt are routed to, one list [n * k] a MoE layer. All layers have the same k.
 std::vector<std::vector<std::int32_t>> prompt_routes(const model::Decoder& decoder,
