@@ -28,7 +28,19 @@ std::string runner_names(const OpenedModel& model) {
   }
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list.empty() ? "none (no MoE layers)" : list;
+  if (list.empty()) return "none (no MoE layers)";
+  return model.choice.foreign_backend.empty() ? list : list + " for " + model.choice.foreign_backend;
+}
+
+// "nvfp4-w4a16", or "bf16, nvfp4-w4a16" when layers differ.
+std::string recipe_names(const OpenedModel& model) {
+  if (model.choice.recipes.empty()) return std::string(recipe_info(model.recipe).name);
+  std::vector<Recipe> distinct = model.choice.recipes;
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  std::string list;
+  for (const Recipe recipe : distinct) list += (list.empty() ? "" : ", ") + std::string(recipe_info(recipe).name);
+  return list;
 }
 
 std::int64_t whole_blocks(const model::Decoder& decoder, std::int64_t tokens) {
@@ -50,7 +62,7 @@ ModelFacts facts_of(const LoadedModel& m, double load_seconds) {
   f.file_bytes = static_cast<std::int64_t>(opened.checkpoint->tensor_bytes());
   f.bits_per_weight =
       8.0 * static_cast<double>(f.file_bytes) / static_cast<double>(std::max<std::int64_t>(f.parameters, 1));
-  f.recipe = recipe_info(opened.recipe).name;
+  f.recipe = recipe_names(opened);
   f.runner = runner_names(opened);
   f.device = opened.backend->describe();
   f.resident_bytes = m.decoder->weight_bytes().total();

@@ -10,6 +10,7 @@
 #include "cpu/backend.h"
 #include "cpu/runner_cpu.h"
 #include "cuda/backend.h"
+#include "moe/layout/layout_runner.h"
 #include "moe/reference_runner.h"
 
 namespace sluice::app {
@@ -21,19 +22,28 @@ DType compute_for(const std::string& dtype) {
   fail(ErrorCode::usage, "dtype " + dtype, "auto, bfloat16 or float32");
 }
 
-// float32 computes any format without rounding; otherwise the stored format decides.
-Recipe recipe_for(const OpenedModel& model) {
-  if (model.compute == DType::f32) return Recipe::f32;
-  for (std::size_t i = 0; i < model.config.layers.size(); ++i) {
-    if (model.config.layers[i].moe() != nullptr) return model.weights->expert_recipe(static_cast<std::int64_t>(i));
+// float32 computes any format without rounding; otherwise the stored format and the flags decide.
+RecipeChoice choose(const OpenedModel& model, DType asked) {
+  const LoadOptions& o = model.options;
+  if (asked == DType::f32 && o.recipe != "auto" && o.recipe != "f32") {
+    fail(ErrorCode::usage, "dtype float32 with recipe " + o.recipe, "recipe f32 or auto");
   }
-  return Recipe::bf16;
+  std::vector<Recipe> stored;
+  for (std::size_t i = 0; i < model.config.layers.size(); ++i) {
+    if (model.config.layers[i].moe() == nullptr) continue;
+    stored.push_back(model.weights->expert_recipe(static_cast<std::int64_t>(i)));
+  }
+  std::vector<std::string> names;
+  for (const auto& runner : model.runners) names.emplace_back(runner->name());
+  RecipeRequest request{asked == DType::f32 ? "f32" : o.recipe, o.moe_runner_backend, o.quantization, o.mxfp4_precision,
+                        o.disable_shared_experts_fusion};
+  return choose_recipes(request, stored, names, model.config.architecture);
 }
 
-Problem problem_for(const OpenedModel& model, const LayerSpec& layer) {
+Problem problem_for(const OpenedModel& model, const LayerSpec& layer, Recipe recipe) {
   Problem problem;
   problem.layer = layer;
-  problem.recipe = model.recipe;
+  problem.recipe = recipe;
   problem.device = model.backend->device();
   problem.max_tokens = std::max(model.options.engine.max_batch_tokens, model.options.engine.max_sequences);
   problem.row_invariant = model.options.row_invariant;
@@ -43,12 +53,21 @@ Problem problem_for(const OpenedModel& model, const LayerSpec& layer) {
 void select_runners(OpenedModel& model) {
   std::vector<const Runner*> candidates;
   for (const auto& runner : model.runners) candidates.push_back(runner.get());
+  auto recipe = model.choice.recipes.begin();
   for (const model::BlockSpec& block : model.config.layers) {
     model.problems.emplace_back();
     model.selections.emplace_back();
     if (block.moe() == nullptr) continue;
-    model.problems.back() = problem_for(model, *block.moe());
-    model.selections.back() = select_runner(candidates, model.problems.back(), model.options.moe_runner_backend);
+    model.problems.back() = problem_for(model, *block.moe(), *recipe++);
+    model.selections.back() = select_runner(candidates, model.problems.back(), model.choice.runner);
+  }
+}
+
+// Runners that are there only when asked for by name: the reference on weights that went through a physical layout.
+void add_layout_runner(OpenedModel& model) {
+  for (const layout::LayoutKind kind : layout::layout_kinds()) {
+    auto runner = layout::make_layout_runner(kind, model.pool.get());
+    if (runner->name() == model.options.moe_runner_backend) model.runners.push_back(std::move(runner));
   }
 }
 
@@ -61,9 +80,9 @@ std::int64_t context_for(const OpenedModel& model) {
   return asked > 0 ? asked : model.config.max_positions;
 }
 
-void tell(const LogSink& log, const std::vector<std::string>& notes) {
+void tell(const LogSink& log, LogLevel level, const std::vector<std::string>& notes) {
   for (const std::string& note : notes) {
-    if (log) log(LogLevel::warning, note);
+    if (log) log(level, note);
   }
 }
 
@@ -114,20 +133,25 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   OpenedModel model;
   model.path = path;
   model.options = options;
-  model.compute = compute_for(options.dtype);
+  const DType asked = compute_for(options.dtype);
   model.checkpoint = ckpt::Checkpoint::open(path);
-  tell(log, model.checkpoint->notes());
+  tell(log, LogLevel::info, options.notes);
+  tell(log, LogLevel::warning, model.checkpoint->notes());
   const std::vector<model::Family> known = families();
   const model::Family& family = model::find_family(known, model.checkpoint->config());
   model.config = family.configure(model.checkpoint->config());
   model.options.engine.context_length = context_for(model);
   const std::vector<ckpt::Scheme> dialects = schemes();
   model.weights = ckpt::find_scheme(dialects, *model.checkpoint).open(*model.checkpoint, family.names(model.config));
-  model.recipe = recipe_for(model);
   model.isa = isa_for(options.isa);
   model.pool = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_processors());
   model.backend = make_backend(options.device, *model.pool, model.isa);
   model.runners = runners(*model.pool, model.isa);
+  add_layout_runner(model);
+  model.choice = choose(model, asked);
+  tell(log, LogLevel::info, model.choice.notes);
+  if (!model.choice.recipes.empty()) model.recipe = model.choice.recipes.front();
+  model.compute = model.recipe == Recipe::f32 ? DType::f32 : asked;
   select_runners(model);
   return model;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "app/recipe_choice.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/scheme.h"
 #include "core/log.h"
@@ -27,9 +28,14 @@ namespace sluice::app {
 struct LoadOptions {
   std::string dtype = "auto";               // auto, bfloat16 or float32 (recipe f32 on the reference runner)
   std::string device = "auto";              // auto, cpu, cuda or cuda:N; auto = cuda when this build can use it
-  std::string moe_runner_backend = "auto";  // auto, or the name of a runner
-  std::string isa = "auto";                 // auto, scalar, avx2, avx512, avx512_bf16: the most that may be used
-  int threads = 0;                          // 0 = all processors of this process
+  std::string moe_runner_backend = "auto";  // auto, the name of a runner, or one of SGLang's (backend_names.h)
+  std::string recipe = "auto";              // auto = as stored, or a recipe's name
+  std::string quantization;                 // SGLang's --quantization; empty = as stored
+  std::string mxfp4_precision = "default";  // default, bf16 or fp8: what flashinfer_mxfp4 quantises inputs to
+  bool disable_shared_experts_fusion = false;
+  std::vector<std::string> notes;  // what became of foreign flags, for the log
+  std::string isa = "auto";        // auto, scalar, avx2, avx512, avx512_bf16: the most that may be used
+  int threads = 0;                 // 0 = all processors of this process
   bool row_invariant = true;
   engine::EngineOptions engine;  // context_length 0 = the model's
 };
@@ -41,7 +47,8 @@ struct OpenedModel {
   std::unique_ptr<ckpt::Checkpoint> checkpoint;
   model::ModelConfig config;
   std::unique_ptr<ckpt::WeightSource> weights;
-  Recipe recipe = Recipe::bf16;
+  Recipe recipe = Recipe::bf16;  // of the first MoE layer; problems have each layer's
+  RecipeChoice choice;
   DType compute = DType::bf16;
   cpu::Isa isa = cpu::Isa::scalar;  // in use
   std::unique_ptr<ThreadPool> pool;

@@ -17,8 +17,21 @@ void add_model_flags(Options& o, std::vector<Flag>& t) {
                "Folder of a Hugging Face checkpoint: config.json, tokenizer.json, *.safetensors", &o.model, true});
   t.push_back({"--dtype", "TYPE", kModelCommands,
                "auto, bfloat16 or float32; float32 computes everything in float32 on the reference runner", &o.dtype});
-  t.push_back({"--moe-runner-backend", "NAME", kModelCommands, "Who computes the experts: auto, cpu or reference",
+  t.push_back({"--moe-runner-backend", "NAME", kModelCommands,
+               "Who computes the experts: auto, cpu, reference, reference/LAYOUT, or a name of SGLang's, which stands "
+               "for a recipe",
                &o.moe_runner_backend});
+  t.push_back({"--recipe", "NAME", kModelCommands,
+               "What the experts are computed in: auto (as stored), f32, bf16, fp8-tensor, fp8-block, nvfp4-w4a16, "
+               "nvfp4-w4a4/cutedsl, nvfp4-w4a4/cutlass, mxfp4-w4a16 or mxfp4-w4a8",
+               &o.recipe});
+  t.push_back({"--quantization", "NAME", kModelCommands,
+               "SGLang's name of the format that the checkpoint has; refused when it has another", &o.quantization});
+  t.push_back({"--flashinfer-mxfp4-moe-precision", "NAME", kModelCommands,
+               "Input of --moe-runner-backend flashinfer_mxfp4: default (MXFP8), bf16 or fp8", &o.mxfp4_precision});
+  t.push_back({"--disable-shared-experts-fusion", "", kModelCommands,
+               "Keep shared experts apart from the routed ones, which is what always happens here",
+               &o.disable_shared_experts_fusion});
   t.push_back({"--isa", "NAME", "run chat verify layer eval.gsm8k bench.moe",
                "Highest instruction set to use: auto, scalar, avx2, avx512 or avx512_bf16", &o.isa});
   t.push_back({"-t,--threads", "N", "run chat verify layer eval.gsm8k bench.moe",
@@ -62,7 +75,6 @@ void add_proof_flags(Options& o, std::vector<Flag>& t) {
                &o.hidden, true});
   t.push_back(
       {"--out", "FILE", "layer", "Where `output` [T, H] f32, `topk_ids` and `topk_weights` are written", &o.out, true});
-  t.push_back({"--recipe", "NAME", "layer", "auto, bf16 or f32", &o.recipe});
   t.push_back({"--device", "NAME", "layer bench.moe", "cpu", &o.device});
   t.push_back({"--ep", "N", "layer", "Expert-parallel ranks; this build runs 1", Count{&o.ep}});
   t.push_back({"--routed-only", "", "layer", "Leave out shared experts", &o.routed_only});
@@ -86,6 +98,17 @@ void add_measure_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"-q,--quiet", "", "run chat verify layer eval.gsm8k bench.moe", "Print the result only", &o.quiet});
 }
 
+// Flags of SGLang's launch line that are none of ours.
+void add_sglang_flags(Options& o, std::vector<Flag>& t) {
+  for (const SglangFlag& f : sglang_flags()) {
+    std::string help = "SGLang: " + std::string(f.meaning) + ". ";
+    if (f.rule == SglangRule::never) help += "Refused: ";
+    if (f.rule == SglangRule::only) help += "Taken with " + std::string(f.accepted) + " only: ";
+    help += f.outcome;
+    t.push_back({f.names, f.value, f.rank_flag ? kEngineCommands : kModelCommands, help, Foreign{&o.sglang, &f}});
+  }
+}
+
 }  // namespace
 
 std::vector<Flag> flag_table(Options& options) {
@@ -94,6 +117,7 @@ std::vector<Flag> flag_table(Options& options) {
   add_generation_flags(options, table);
   add_proof_flags(options, table);
   add_measure_flags(options, table);
+  add_sglang_flags(options, table);
   return table;
 }
 

@@ -14,13 +14,17 @@ namespace sluice::cli {
 struct Count {  // an integer that accepts the suffixes k M G (powers of 1000) and K (1024), as vLLM does
   std::int64_t* value;
 };
-using Target = std::variant<bool*, Count, double*, std::string*, std::vector<std::string>*>;
+struct Foreign {  // a flag of SGLang's; each use is appended
+  std::vector<SglangUse>* uses;
+  const SglangFlag* flag;
+};
+using Target = std::variant<bool*, Count, double*, std::string*, std::vector<std::string>*, Foreign>;
 
 struct Flag {
   std::string_view names;     // "-n,--max-new-tokens"; a positional argument has no dash
   std::string_view value;     // placeholder in the help, "" for a switch
   std::string_view commands;  // space-separated, "eval.gsm8k" for a nested one
-  std::string_view help;
+  std::string help;
   Target target;
   bool required = false;
 };

@@ -157,16 +157,10 @@ void check_options(const Options& o) {
     fail(ErrorCode::unsupported, "--device " + o.device, "cpu", "this build has no other device");
   }
   if (o.ep != 1) fail(ErrorCode::unsupported, fmt::format("--ep {}", o.ep), "1", "expert parallelism is not built yet");
-  if (o.recipe != "auto" && o.recipe != "bf16" && o.recipe != "f32") {
-    fail(ErrorCode::unsupported, "--recipe " + o.recipe, "auto, bf16 or f32");
-  }
 }
 
 app::OpenedModel open_for_layer(const Options& o, Terminal& terminal) {
-  Options adjusted = o;
-  if (o.recipe == "bf16") adjusted.dtype = "bfloat16";
-  if (o.recipe == "f32") adjusted.dtype = "float32";
-  return app::open_model(o.model, load_options(adjusted), terminal.log());
+  return app::open_model(o.model, load_options(o), terminal.log());
 }
 
 const LayerSpec& layer_spec(const app::OpenedModel& model, std::int64_t layer) {
@@ -217,7 +211,7 @@ int layer_command(const Options& options) {
   const MoeRoutes routes = layer->forward(data.input, data.out, workspace, Stream{});
   write_result(options, backend, data, routes, spec.routing.slots(), stages);
   terminal.note(fmt::format("layer {}: {} tokens, recipe {}, runner {} > {}", options.layer, input.tokens,
-                            recipe_info(model.recipe).name,
+                            recipe_info(model.problems[static_cast<std::size_t>(options.layer)].recipe).name,
                             model.selections[static_cast<std::size_t>(options.layer)].chosen->name(), options.out));
   return 0;
 }

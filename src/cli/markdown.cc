@@ -35,6 +35,7 @@ struct DefaultText {
   }
   std::string operator()(const std::string* v) const { return *v; }
   std::string operator()(const std::vector<std::string>*) const { return ""; }
+  std::string operator()(const Foreign&) const { return ""; }
 };
 
 }  // namespace
@@ -58,8 +59,7 @@ std::string flags_markdown() {
       row += (first ? "" : ", ") + spoken(rest.substr(0, space));
       rest = space == std::string_view::npos ? std::string_view() : rest.substr(space + 1);
     }
-    row += " | " + std::visit(DefaultText(), flag.target) + " | `" + environment_name(flag) + "` | " +
-           std::string(flag.help);
+    row += " | " + std::visit(DefaultText(), flag.target) + " | `" + environment_name(flag) + "` | " + flag.help;
     page += row + " |\n";
   }
   return page;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/sglang_flags.h"
+
 namespace sluice::cli {
 
 struct Options {
@@ -17,6 +19,11 @@ struct Options {
   std::string model;
   std::string dtype = "auto";
   std::string moe_runner_backend = "auto";
+  std::string recipe = "auto";
+  std::string quantization;
+  std::string mxfp4_precision = "default";
+  bool disable_shared_experts_fusion = false;
+  std::vector<SglangUse> sglang;  // flags of SGLang's that are none of ours
   std::string isa = "auto";
   std::int64_t threads = 0;
   std::int64_t context_length = 0;
@@ -43,7 +50,6 @@ struct Options {
   std::int64_t layer = 0;
   std::string hidden;
   std::string out;
-  std::string recipe = "auto";
   std::string device = "cpu";
   std::int64_t ep = 1;
   bool routed_only = false;

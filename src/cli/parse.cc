@@ -18,7 +18,7 @@ struct AddOption {
 
   CLI::Option* operator()(bool* v) const {
     std::string names(flag.names);
-    return app->add_flag(names, *v, std::string(flag.help));
+    return app->add_flag(names, *v, flag.help);
   }
   CLI::Option* operator()(const Count& v) const {
     const std::string name = "--" + long_name(flag);
@@ -32,18 +32,33 @@ struct AddOption {
             throw CLI::ValidationError(e.what(), CLI::ExitCodes::ValidationError);
           }
         },
-        std::string(flag.help));
+        flag.help);
   }
-  CLI::Option* operator()(double* v) const {
-    return app->add_option(std::string(flag.names), *v, std::string(flag.help));
-  }
-  CLI::Option* operator()(std::string* v) const {
-    return app->add_option(std::string(flag.names), *v, std::string(flag.help));
-  }
+  CLI::Option* operator()(double* v) const { return app->add_option(std::string(flag.names), *v, flag.help); }
+  CLI::Option* operator()(std::string* v) const { return app->add_option(std::string(flag.names), *v, flag.help); }
   CLI::Option* operator()(std::vector<std::string>* v) const {
-    CLI::Option* option = app->add_option(std::string(flag.names), *v, std::string(flag.help));
+    CLI::Option* option = app->add_option(std::string(flag.names), *v, flag.help);
     if (flag.value == "LIST") return option->delimiter(',');
     return option->allow_extra_args(false);  // one value a flag, so that a text may follow freely
+  }
+  CLI::Option* operator()(const Foreign& v) const {
+    CLI::Option* option = nullptr;
+    if (flag.value.empty()) {
+      option = app->add_flag_callback(
+          std::string(flag.names),
+          [v] {
+            v.uses->push_back({v.flag, ""});
+          },
+          flag.help);
+    } else {
+      option = app->add_option_function<std::string>(
+          std::string(flag.names),
+          [v](const std::string& text) {
+            v.uses->push_back({v.flag, text});
+          },
+          flag.help);
+    }
+    return option->group("Flags of SGLang");
   }
 };
 

@@ -26,6 +26,11 @@ app::LoadOptions load_options(const Options& o) {
   app::LoadOptions load;
   load.dtype = o.dtype;
   load.moe_runner_backend = o.moe_runner_backend;
+  load.recipe = o.recipe;
+  load.quantization = o.quantization;
+  load.mxfp4_precision = o.mxfp4_precision;
+  load.disable_shared_experts_fusion = o.disable_shared_experts_fusion;
+  load.notes = sglang_notes(o.sglang);
   load.isa = o.isa;
   load.threads = thread_count(o.threads);
   load.row_invariant = o.batch_invariant;

@@ -87,6 +87,32 @@ TEST(OpenModel, RefusesWhatCannotBeDone) {
   expect_refused([](LoadOptions& o) { o.engine.context_length = 4097; }, ErrorCode::usage, "at most 4096");
 }
 
+TEST(OpenModel, SglangsNamesAreCheckedBeforeAnyWeightIsRead) {
+  expect_refused([](LoadOptions& o) { o.moe_runner_backend = "flashinfer_cutedsl"; }, ErrorCode::unsupported,
+                 "flashinfer_trtllm");
+  expect_refused([](LoadOptions& o) { o.quantization = "modelopt_fp4"; }, ErrorCode::unsupported, "no --quantization");
+  expect_refused([](LoadOptions& o) { o.recipe = "nvfp4-w4a16"; }, ErrorCode::unsupported, "auto, f32, bf16");
+  expect_refused([](LoadOptions& o) { o.moe_runner_backend = "reference/cutedsl"; }, ErrorCode::unsupported,
+                 "takes NVFP4");
+  LoadOptions options;
+  options.moe_runner_backend = "flashinfer_trtllm";
+  options.notes = {"a line"};
+  std::vector<std::string> lines;
+  const OpenedModel m = open_model(kModel, options, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  EXPECT_EQ(m.selections[0].chosen->name(), "cpu");
+  EXPECT_TRUE(m.choice.disable_shared_experts_fusion);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0], "a line");
+  EXPECT_NE(lines[1].find("flashinfer_trtllm stands for recipe bf16"), std::string::npos) << lines[1];
+}
+
+TEST(OpenModel, ALayoutOfTheReferenceIsThereByName) {
+  LoadOptions options;
+  options.moe_runner_backend = "reference/rows8";
+  const OpenedModel m = open_model(kModel, options, {});
+  EXPECT_EQ(m.selections[0].chosen->name(), "reference/rows8");
+}
+
 TEST(OpenModel, UnknownArchitectureListsTheSupportedOnes) {
   const testing::ToyModel toy;
   std::ofstream(toy.folder() + "/config.json") << R"({"architectures": ["OtherForCausalLM"], "hidden_size": 1})";

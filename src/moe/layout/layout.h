@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,6 +67,7 @@ struct PreparedLayout {
 };
 
 std::string_view layout_name(LayoutKind kind);
+std::span<const LayoutKind> layout_kinds();
 
 // Whether weights of a recipe and size fit a layout, with the reason. Reads no weights.
 Verdict fits(LayoutKind kind, const LayerSpec& layer, Recipe recipe);

@@ -87,6 +87,12 @@ void check_shared_scale(const PreparedLayout& p, const ExpertWeights& w) {
 
 const Rules& rules_of(LayoutKind kind) { return kRules.at(static_cast<std::size_t>(kind)); }
 
+std::span<const LayoutKind> layout_kinds() {
+  static constexpr std::array kKinds = {LayoutKind::cutedsl, LayoutKind::cutlass, LayoutKind::sm90_mxfp4,
+                                        LayoutKind::rows8, LayoutKind::rows1};
+  return kKinds;
+}
+
 std::string_view layout_name(LayoutKind kind) { return rules_of(kind).name; }
 
 PreparedLayout plan_layout(const Rules& rules, const ExpertWeights& w) {

@@ -1,0 +1,147 @@
+#include "cli/sglang_flags.h"
+
+#include <array>
+
+#include "core/error.h"
+
+namespace sluice::cli {
+namespace {
+
+using Rule = SglangRule;
+
+constexpr std::string_view kOneRank = "this build runs one rank";
+constexpr std::string_view kNoA2a = "nothing to do: tokens stay on their rank";
+constexpr std::string_view kNoEplb = "nothing to do: experts are not moved between ranks";
+constexpr std::string_view kNoKt = "experts are not split between CPU and GPU yet";
+constexpr std::string_view kAhead = "nothing to do: kernels are built ahead of time, without tactics to try";
+
+// The order is that of moe-runner-spec 7.1, then the flags of the two seeds and of common launch lines.
+constexpr std::array kFlags = {
+    SglangFlag{"--moe-a2a-backend", "NAME", "how tokens reach experts of other ranks", Rule::only, "none", kOneRank},
+    SglangFlag{"--speculative-moe-runner-backend", "NAME", "runner of the draft model", Rule::never, "",
+               "there is no speculative decoding"},
+    SglangFlag{"--speculative-moe-a2a-backend", "NAME", "all-to-all of the draft model", Rule::never, "",
+               "there is no speculative decoding"},
+    SglangFlag{"--ep-size,--ep,--expert-parallel-size", "N", "expert-parallel ranks", Rule::only, "1", kOneRank, true},
+    SglangFlag{"--moe-dp-size", "N", "data-parallel groups of experts", Rule::only, "1", kOneRank},
+    SglangFlag{"--moe-dense-tp-size", "N", "tensor parallelism of dense layers", Rule::only, "1", kOneRank},
+    SglangFlag{"--tp,--tp-size,--tensor-parallel-size", "N", "tensor-parallel ranks", Rule::only, "1", kOneRank, true},
+    SglangFlag{"--dp,--dp-size,--data-parallel-size", "N", "data-parallel ranks", Rule::only, "1", kOneRank},
+    SglangFlag{"--pp-size,--pipeline-parallel-size", "N", "pipeline stages", Rule::only, "1", kOneRank},
+    SglangFlag{"--enable-dp-attention", "", "data-parallel attention", Rule::any, "", "switched off, as with one rank"},
+    SglangFlag{"--enable-dp-lm-head", "", "data-parallel output projection", Rule::any, "",
+               "switched off, as with one rank"},
+    SglangFlag{"--deepep-mode", "MODE", "kernels of DeepEP", Rule::only, "auto normal low_latency", kNoA2a},
+    SglangFlag{"--deepep-config", "JSON", "tuning of DeepEP", Rule::any, "", kNoA2a},
+    SglangFlag{"--deepep-dispatcher-output-dtype", "TYPE", "what DeepEP sends", Rule::only, "auto bf16 fp8 nvfp4",
+               kNoA2a},
+    SglangFlag{"--deepep-v2-mode", "MODE", "buffers of DeepEP 2", Rule::only, "direct hybrid", kNoA2a},
+    SglangFlag{"--fuseep-mode", "N", "Ascend kernels", Rule::any, "", kNoA2a},
+    SglangFlag{"--enable-w4a4-mxfp4-megamoe", "", "MXFP4 x MXFP4 in one kernel over ranks", Rule::never, "", kOneRank},
+    SglangFlag{"--disable-flashinfer-cutlass-moe-fp4-allgather", "", "gather bf16 instead of FP4 tokens", Rule::any, "",
+               kNoA2a},
+    SglangFlag{"--enforce-shared-experts-fusion", "", "fuse shared experts whatever the model", Rule::never, "",
+               "shared experts are computed apart from the routed ones"},
+    SglangFlag{"--enable-fused-moe-sum-all-reduce", "", "sum over slots inside the all-reduce", Rule::any, "",
+               "nothing to do: one rank reduces nothing, and slots are summed in their order"},
+    SglangFlag{"--enable-two-batch-overlap", "", "overlap two half batches", Rule::any, "", kNoA2a},
+    SglangFlag{"--tbo-token-distribution-threshold", "X", "when half batches are balanced", Rule::any, "", kNoA2a},
+    SglangFlag{"--enable-single-batch-overlap", "", "overlap combine with shared experts", Rule::any, "", kNoA2a},
+    SglangFlag{"--disable-flashinfer-autotune", "", "skip the search for tactics", Rule::any, "", kAhead},
+    SglangFlag{"--flashinfer-autotune-skip-ops", "NAMES", "operators not to tune", Rule::any, "", kAhead},
+    SglangFlag{"--enable-shared-experts-attn-tp", "", "shared experts split like attention", Rule::any, "",
+               "nothing to do: one rank holds them whole"},
+    SglangFlag{"--dwdp-size", "N", "ranks that share weights", Rule::only, "1", kOneRank},
+    SglangFlag{"--enable-waterfill", "", "balance shared experts over ranks", Rule::never, "", kOneRank},
+    SglangFlag{"--flashinfer-allreduce-fusion-backend", "NAME", "all-reduce inside the norm", Rule::any, "", kNoA2a},
+    SglangFlag{"--enable-flashinfer-allreduce-fusion", "", "all-reduce inside the norm", Rule::any, "", kNoA2a},
+    SglangFlag{"--ep-num-redundant-experts", "N", "copies of busy experts", Rule::only, "0", kOneRank},
+    SglangFlag{"--ep-dispatch-algorithm", "NAME", "which copy serves a token", Rule::only, "static dynamic", kNoEplb},
+    SglangFlag{"--init-expert-location", "FILE", "where experts start", Rule::only, "trivial", kOneRank},
+    SglangFlag{"--enable-eplb", "", "move experts by load", Rule::never, "", kOneRank},
+    SglangFlag{"--eplb-algorithm", "NAME", "how experts are placed", Rule::any, "", kNoEplb},
+    SglangFlag{"--eplb-rebalance-num-iterations", "N", "how often", Rule::any, "", kNoEplb},
+    SglangFlag{"--eplb-rebalance-layers-per-chunk", "N", "how much at a time", Rule::any, "", kNoEplb},
+    SglangFlag{"--eplb-min-rebalancing-utilization-threshold", "X", "when not", Rule::any, "", kNoEplb},
+    SglangFlag{"--expert-distribution-recorder-mode", "MODE", "count tokens of experts", Rule::never, "",
+               "no recorder is built; `sluice layer` writes the ids of one layer"},
+    SglangFlag{"--expert-distribution-recorder-buffer-size", "N", "length of the recording", Rule::any, "", kNoEplb},
+    SglangFlag{"--expert-balancedness-report-mode", "MODE", "report the balance of experts", Rule::only, "off",
+               "no recorder is built"},
+    SglangFlag{"--elastic-ep-backend", "NAME", "ranks that come and go", Rule::only, "none", kOneRank},
+    SglangFlag{"--enable-elastic-expert-backup", "", "spare copies of experts", Rule::never, "", kOneRank},
+    SglangFlag{"--mooncake-ib-device", "NAMES", "network cards", Rule::any, "", kNoA2a},
+    SglangFlag{"--max-ep-size", "N", "most ranks of elastic parallelism", Rule::only, "1", kOneRank},
+    SglangFlag{"--elastic-ep-join-mode", "MODE", "how a rank joins", Rule::never, "", kOneRank},
+    SglangFlag{"--elastic-ep-scale-timeout", "SECONDS", "wait for ranks", Rule::any, "", kNoEplb},
+    SglangFlag{"--elastic-ep-join-rank-offset", "N", "rank of the newcomer", Rule::never, "", kOneRank},
+    SglangFlag{"--elastic-ep-initial-size", "N", "ranks at the start", Rule::only, "1", kOneRank},
+    SglangFlag{"--enable-return-routed-experts", "", "return the ids of experts", Rule::never, "",
+               "answers carry no expert ids; `sluice layer` writes those of one layer"},
+    SglangFlag{"--kt-weight-path", "FOLDER", "weights of CPU experts", Rule::never, "", kNoKt},
+    SglangFlag{"--kt-method", "NAME", "format of CPU experts", Rule::never, "", kNoKt},
+    SglangFlag{"--kt-cpuinfer", "N", "threads of CPU experts", Rule::never, "", "use --threads"},
+    SglangFlag{"--kt-threadpool-count", "N", "thread pools of CPU experts", Rule::never, "", "use --threads"},
+    SglangFlag{"--kt-num-gpu-experts", "N", "experts kept on the GPU", Rule::never, "", kNoKt},
+    SglangFlag{"--kt-max-deferred-experts-per-token", "N", "experts computed a layer late", Rule::never, "", kNoKt},
+    SglangFlag{"--fp8-gemm-backend", "NAME", "kernels of dense FP8 layers", Rule::any, "",
+               "mapped to the dense kernels of this machine, which are chosen by recipe"},
+    SglangFlag{"--fp4-gemm-backend", "NAME", "kernels of dense FP4 layers", Rule::any, "",
+               "mapped to the dense kernels of this machine, which are chosen by recipe"},
+    SglangFlag{"--attention-backend", "NAME", "kernels of attention", Rule::any, "",
+               "mapped to the attention of this machine"},
+    SglangFlag{"--mem-fraction-static", "X", "memory for weights and KV cache", Rule::any, "",
+               "mapped to --max-total-tokens: the KV cache takes what that or one context asks for"},
+    SglangFlag{"--model-loader-extra-config", "JSON", "options of the loader", Rule::any, "",
+               "nothing to do: weights are mapped and read ahead by all threads"},
+    SglangFlag{"--disable-cuda-graph", "", "run without captured graphs", Rule::any, "",
+               "nothing to do: no graph is captured"},
+    SglangFlag{"--cuda-graph-max-bs", "N", "largest captured batch", Rule::any, "",
+               "nothing to do: no graph is captured"},
+    SglangFlag{"--disable-radix-cache", "", "do not share prefixes", Rule::any, "",
+               "nothing to do: prefixes are not shared"},
+    SglangFlag{"--trust-remote-code", "", "run code of the checkpoint", Rule::any, "",
+               "nothing to do: code of a checkpoint is never run"},
+    SglangFlag{"--load-format", "NAME", "format of the shards", Rule::only, "auto safetensors",
+               "checkpoints are safetensors"},
+    SglangFlag{"--kv-cache-dtype", "TYPE", "type of the KV cache", Rule::only, "auto bf16 bfloat16",
+               "the KV cache has the compute type"},
+};
+
+bool has_word(std::string_view list, std::string_view word) {
+  while (!list.empty()) {
+    const std::size_t space = list.find(' ');
+    if (list.substr(0, space) == word) return true;
+    list = space == std::string_view::npos ? std::string_view() : list.substr(space + 1);
+  }
+  return false;
+}
+
+std::string spoken(const SglangUse& use) {
+  const std::string name(use.flag->names.substr(0, use.flag->names.find(',')));
+  return use.value.empty() ? name : name + " " + use.value;
+}
+
+}  // namespace
+
+std::span<const SglangFlag> sglang_flags() { return kFlags; }
+
+std::vector<std::string> sglang_notes(const std::vector<SglangUse>& uses) {
+  std::vector<std::string> notes;
+  for (const SglangUse& use : uses) {
+    const SglangFlag& f = *use.flag;
+    const std::string what = spoken(use) + ": " + std::string(f.outcome);
+    if (f.rule == Rule::never) fail(ErrorCode::unsupported, what, "", "leave the flag out");
+    if (f.rule == Rule::only && !has_word(f.accepted, use.value)) {
+      std::string accepted(f.accepted);
+      for (std::size_t at = accepted.find(' '); at != std::string::npos; at = accepted.find(' ', at + 2)) {
+        accepted.replace(at, 1, ", ");
+      }
+      fail(ErrorCode::unsupported, what, accepted);
+    }
+    notes.push_back(what);
+  }
+  return notes;
+}
+
+}  // namespace sluice::cli
