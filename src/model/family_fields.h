@@ -34,8 +34,8 @@ RoutingSpec softmax_routing_of(const ckpt::Fields& fields, std::int64_t experts)
 // Sigmoid scores with a correction bias for selection, in n_group groups, scaled (DeepSeek-V3, GLM-4.5).
 RoutingSpec sigmoid_routing_of(const ckpt::Fields& fields, std::int64_t experts);
 
-// Throws Error(unsupported) when the field is there and neither null nor false: "<field>: set", expected "null", and
-// `missing`, what this engine lacks for it.
+// Throws Error(unsupported) when the field is there and neither null nor false: `missing` is what this
+// engine lacks for it.
 void refuse_field(const ckpt::Fields& fields, std::string_view field, std::string_view missing);
 
 // Names that decoders saved by transformers have in common: ends, norms, attention, biases and a gated dense FFN.
