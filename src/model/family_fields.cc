@@ -81,7 +81,7 @@ void refuse_field(const ckpt::Fields& fields, std::string_view field, std::strin
   const Json* value = fields.find({field});
   if (value == nullptr || (value->is_bool() && !value->as_bool(field))) return;
   fail(ErrorCode::unsupported, fields.origin() + ": " + std::string(field) + " is set", "null or false",
-       std::string(missing));
+       "not supported yet: " + std::string(missing));
 }
 
 ActivationSpec gated_activation_of(const ckpt::Fields& fields) {

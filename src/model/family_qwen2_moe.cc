@@ -40,7 +40,7 @@ ModelConfig configure(const ckpt::HfConfig& hf) {
   ModelConfig m = common_config(hf, "qwen2_moe");
   AttentionSpec attention = grouped_attention_of(f, m.hidden);
   attention.qkv_bias = f.get_bool({"qkv_bias"}, true);
-  refuse_field(f, "use_sliding_window", "software disagrees on which layers of this family it is for");
+  refuse_field(f, "use_sliding_window", "a window that software disagrees on the layers of");
   const std::int64_t experts = f.get_int({"num_experts", "num_local_experts"}, {1, kCountRange.max});
   const std::int64_t sparse_step = f.get_int({"decoder_sparse_step"}, {1, kCountRange.max}, 1);
   const std::vector<std::int64_t> dense_layers = f.get_ints({"mlp_only_layers"}, kCountRange);
