@@ -80,6 +80,19 @@ std::int64_t context_for(const OpenedModel& model) {
   return asked > 0 ? asked : model.config.max_positions;
 }
 
+// What the family leaves out on purpose, when the checkpoint has it.
+void tell_skipped(const LogSink& log, const OpenedModel& model) {
+  for (const model::SkippedTensors& skipped : model.config.skipped) {
+    std::int64_t count = 0;
+    for (const ckpt::TensorEntry* tensor : model.checkpoint->tensors()) {
+      count += ckpt::matches(skipped.pattern, tensor->name) ? 1 : 0;
+    }
+    if (count > 0 && log) {
+      log(LogLevel::info, fmt::format("{}: {} tensors of {} are skipped", skipped.pattern, count, skipped.what));
+    }
+  }
+}
+
 void tell(const LogSink& log, LogLevel level, const std::vector<std::string>& notes) {
   for (const std::string& note : notes) {
     if (log) log(level, note);
@@ -90,7 +103,7 @@ void tell(const LogSink& log, LogLevel level, const std::vector<std::string>& no
 
 std::vector<model::Family> families() {
   return {
-      model::glm4_moe_family(), model::gpt_oss_family(),   model::mixtral_family(),
+      model::deepseek_family(), model::glm4_moe_family(),  model::gpt_oss_family(),   model::mixtral_family(),
       model::olmoe_family(),    model::qwen2_moe_family(), model::qwen3_moe_family(),
   };
 }
@@ -140,6 +153,7 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   const std::vector<model::Family> known = families();
   const model::Family& family = model::find_family(known, model.checkpoint->config());
   model.config = family.configure(model.checkpoint->config());
+  tell_skipped(log, model);
   model.options.engine.context_length = context_for(model);
   const std::vector<ckpt::Scheme> dialects = schemes();
   model.weights = ckpt::find_scheme(dialects, *model.checkpoint).open(*model.checkpoint, family.names(model.config));

@@ -50,6 +50,17 @@ struct Wave {
   std::int32_t fold_count = 0;
 };
 
+auto kernel_for(const CpuKvCache& cache, const OpsKernels& kernels) {
+  if (cache.latent()) {
+    return cache.spec().dtype == DType::bf16 ? kernels.attend_latent_bf16 : kernels.attend_latent_f32;
+  }
+  return cache.spec().dtype == DType::bf16 ? kernels.attend_bf16 : kernels.attend_f32;
+}
+
+std::int64_t panel_floats(const CpuKvCache& cache) {
+  return cache.latent() ? kScratchPanels * cache.panel_bytes() / static_cast<std::int64_t>(sizeof(float)) : 0;
+}
+
 class Attention {
  public:
   Attention(const AttentionArgs& args, const CpuKvCache& cache, const OpsKernels& kernels, ThreadPool& pool,
@@ -70,10 +81,12 @@ class Attention {
   const BatchView& batch_;
   const CpuKvCache& cache_;
   const OpsKernels& kernels_;
+  void (*kernel_)(const AttendChunk&);
   ThreadPool& pool_;
   TileCursor cursor_;
   std::int32_t most_rows_;
   std::int64_t slot_floats_;
+  std::int64_t query_floats_;  // of a worker's scratch: queries, then scores, then K panels of a latent
   std::int64_t worker_floats_;
   std::int32_t slots_ = 0;
   float* slot_memory_ = nullptr;
@@ -90,11 +103,13 @@ Attention::Attention(const AttentionArgs& args, const CpuKvCache& cache, const O
       batch_(*args.batch),
       cache_(cache),
       kernels_(kernels),
+      kernel_(kernel_for(cache, kernels)),
       pool_(pool),
       cursor_(batch_, args.heads, cache.spec().kv_heads, args.window),
       most_rows_(cursor_.most_rows()),
-      slot_floats_((static_cast<std::int64_t>(most_rows_) * (cache.dims() + 2) + 15) / 16 * 16),
-      worker_floats_(static_cast<std::int64_t>(most_rows_) * (cache.dims() + kChunkTokens)) {
+      slot_floats_((static_cast<std::int64_t>(most_rows_) * (cache.value_dims() + 2) + 15) / 16 * 16),
+      query_floats_(static_cast<std::int64_t>(most_rows_) * cache.dims()),
+      worker_floats_(query_floats_ + most_rows_ * kChunkTokens + panel_floats(cache)) {
   const auto floats = static_cast<std::int64_t>(kBytesPerThread / sizeof(float));
   const std::int64_t fitting = (floats - worker_floats_) / slot_floats_;
   if (fitting < 2) {
@@ -111,7 +126,7 @@ Attention::Attention(const AttentionArgs& args, const CpuKvCache& cache, const O
 
 AttendState Attention::slot(std::int32_t index) const {
   float* memory = slot_memory_ + index * slot_floats_;
-  float* ends = memory + static_cast<std::int64_t>(most_rows_) * cache_.dims();
+  float* ends = memory + static_cast<std::int64_t>(most_rows_) * cache_.value_dims();
   return {.max = ends, .sum = ends + most_rows_, .acc = memory};
 }
 
@@ -150,7 +165,7 @@ void Attention::find_panels(const AttentionTile& tile, const Task& task, Prepare
     const std::int64_t position = task.chunk * kChunkTokens + i * kPanelTokens;
     const std::int64_t block = block_of(batch_, tile.sequence, position, cache_);
     const std::int64_t panel = position % cache_.spec().block_tokens / kPanelTokens;
-    p.k_panels[i] = cache_.k_panel(args_.layer, block, tile.kv_head, panel);
+    if (!cache_.latent()) p.k_panels[i] = cache_.k_panel(args_.layer, block, tile.kv_head, panel);
     p.v_panels[i] = cache_.v_panel(args_.layer, block, tile.kv_head, panel);
   }
 }
@@ -171,20 +186,25 @@ void Attention::prepare(const Task& task, Prepared& p) const {
 void Attention::run_task(const Task& task, const Prepared& p, const Prepared* next, int worker) const {
   const AttentionTile& tile = wave_.tiles[task.tile];
   float* scratch = worker_memory_ + worker * worker_floats_;
+  const void* const* next_panels = nullptr;
+  if (next != nullptr) next_panels = cache_.latent() ? next->v_panels : next->k_panels;
+  float* scores = scratch + query_floats_;
   const AttendChunk chunk{.query = p.query,
                           .rows = tile.rows(),
                           .head_dim = cache_.spec().head_dim,
                           .dims = cache_.dims(),
+                          .value_dims = cache_.value_dims(),
                           .scale = args_.scale,
                           .first = p.first,
                           .last = p.last,
                           .k_panels = p.k_panels,
                           .v_panels = p.v_panels,
-                          .next_k_panels = next != nullptr ? next->k_panels : nullptr,
+                          .k_scratch = scores + static_cast<std::int64_t>(most_rows_) * kChunkTokens,
+                          .next_panels = next_panels,
                           .packed_query = scratch,
-                          .scores = scratch + static_cast<std::int64_t>(most_rows_) * cache_.dims(),
+                          .scores = scores,
                           .out = slot(task.slot)};
-  (cache_.spec().dtype == DType::bf16 ? kernels_.attend_bf16 : kernels_.attend_f32)(chunk);
+  kernel_(chunk);
   if (tile.last_chunk - tile.first_chunk == 1) finish(tile, chunk.out);
 }
 
@@ -205,9 +225,9 @@ void Attention::finish(const AttentionTile& tile, const AttendState& state) cons
     const std::int32_t head = tile.first_head + r % tile.heads;
     FinishRow row{.max = state.max[r],
                   .sum = state.sum[r],
-                  .acc = state.acc + static_cast<std::int64_t>(r) * cache_.dims(),
+                  .acc = state.acc + static_cast<std::int64_t>(r) * cache_.value_dims(),
                   .sink = args_.sinks != nullptr ? args_.sinks + head : nullptr,
-                  .head_dim = cache_.spec().head_dim};
+                  .head_dim = cache_.spec().values()};
     const std::int64_t column = static_cast<std::int64_t>(head) * row.head_dim;
     if (args_.out.dtype == DType::bf16) {
       row.out_bf16 = args_.out.row<std::uint16_t>(t) + column;
@@ -223,7 +243,7 @@ void Attention::fold(const Fold& fold) const {
   if (tile.last_chunk - tile.first_chunk == 1) return;  // run_task has finished it
   const AttendState into = slot(fold.first_slot);
   for (std::int32_t s = fold.first_slot + 1; s < fold.last_slot; ++s) {
-    kernels_.fold(into, slot(s), tile.rows(), cache_.dims());
+    kernels_.fold(into, slot(s), tile.rows(), cache_.value_dims());
   }
   if (fold.finish) finish(tile, into);
 }

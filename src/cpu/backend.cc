@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "cpu/attention.h"
 #include "cpu/dense.h"
+#include "cpu/head_linear.h"
 #include "cpu/kv_cache.h"
 #include "cpu/ops_apply.h"
 #include "cpu/ops_embedding.h"
@@ -52,6 +53,12 @@ std::unique_ptr<DenseWeight> CpuBackend::prepare_dense(const QuantTensor& weight
   return make_dense(weight, recipe, pool_);
 }
 
+std::unique_ptr<DenseWeight> CpuBackend::prepare_heads(const std::vector<QuantTensor>& heads, DType compute) {
+  auto weight = std::make_unique<HeadWeights>(heads, compute, pool_);
+  head_scratch_ = std::max(head_scratch_, weight->scratch_bytes_per_token());
+  return weight;
+}
+
 std::unique_ptr<DenseWeight> CpuBackend::prepare_embedding(const QuantTensor& table) {
   return std::make_unique<CpuEmbedding>(table, pool_);
 }
@@ -77,7 +84,8 @@ std::unique_ptr<KvCache> CpuBackend::make_kv(const KvSpec& spec, std::int64_t bl
 std::size_t CpuBackend::workspace_bytes(std::int64_t tokens, std::int64_t, std::int64_t widest) const {
   const std::int64_t inputs = most_inputs_ > 0 ? most_inputs_ : widest;
   return std::max({attention_workspace_bytes(pool_.size()), sample_workspace_bytes(pool_.size(), widest),
-                   linear_workspace_bytes(tokens, inputs)});
+                   linear_workspace_bytes(tokens, inputs),
+                   Workspace::rounded_bytes(static_cast<std::size_t>(tokens * head_scratch_))});
 }
 
 void CpuBackend::embed(const DenseWeight& table, const std::int32_t* token_ids, const TensorView& out_f32, Stream) {
@@ -88,6 +96,10 @@ void CpuBackend::rms_norm(const NormArgs& args, Stream) { norm_rows(args, kernel
 
 void CpuBackend::linear(const LinearArgs& args, Workspace& workspace, Stream) {
   sluice::cpu::linear(gemm_kernels(isa_), pool_, args, workspace);
+}
+
+void CpuBackend::head_linear(const HeadLinearArgs& args, Workspace& workspace, Stream) {
+  sluice::cpu::head_linear(gemm_kernels(isa_), pool_, args, workspace);
 }
 
 void CpuBackend::rope(const RopeArgs& args, Stream) { apply_rope(args, kernels_, pool_); }

@@ -34,6 +34,7 @@ class CpuBackend final : public Backend {
   void synchronize(Stream stream) override;
 
   std::unique_ptr<DenseWeight> prepare_dense(const QuantTensor& weight, Recipe recipe) override;
+  std::unique_ptr<DenseWeight> prepare_heads(const std::vector<QuantTensor>& heads, DType compute) override;
   std::unique_ptr<DenseWeight> prepare_embedding(const QuantTensor& table) override;
   Buffer prepare_vector(const QuantTensor& row) override;
   std::unique_ptr<RopeTable> make_rope(const std::vector<float>& inv_freq, float factor,
@@ -47,6 +48,7 @@ class CpuBackend final : public Backend {
   void embed(const DenseWeight& table, const std::int32_t* token_ids, const TensorView& out_f32, Stream s) override;
   void rms_norm(const NormArgs& args, Stream s) override;
   void linear(const LinearArgs& args, Workspace& workspace, Stream s) override;
+  void head_linear(const HeadLinearArgs& args, Workspace& workspace, Stream s) override;
   void rope(const RopeArgs& args, Stream s) override;
   void kv_store(const KvStoreArgs& args, Stream s) override;
   void attention(const AttentionArgs& args, Workspace& workspace, Stream s) override;
@@ -62,7 +64,8 @@ class CpuBackend final : public Backend {
   ThreadPool& pool_;
   Isa isa_;
   const OpsKernels& kernels_;
-  std::int64_t most_inputs_ = 0;  // columns of the widest dense weight prepared so far
+  std::int64_t most_inputs_ = 0;   // columns of the widest dense weight prepared so far
+  std::int64_t head_scratch_ = 0;  // bytes a token that head_linear needs for the weights prepared so far
 };
 
 }  // namespace sluice::cpu

@@ -10,8 +10,12 @@ namespace sluice::cpu {
 namespace {
 
 KvSpec checked(const KvSpec& spec) {
-  if (spec.kind == KvSpec::Kind::mla_latent) {
-    fail(ErrorCode::unsupported, "KV cache of kind mla_latent on the CPU", "gqa or sliding");
+  const bool latent = spec.kind == KvSpec::Kind::mla_latent;
+  if (latent ? spec.kv_heads != 1 || spec.values() > spec.head_dim : spec.values() != spec.head_dim) {
+    fail(ErrorCode::unsupported,
+         "KV cache with keys of " + std::to_string(spec.head_dim) + " and values of " + std::to_string(spec.values()) +
+             " columns in " + std::to_string(spec.kv_heads) + " heads",
+         "equal widths, or a latent of one head whose values are its first columns");
   }
   if (spec.dtype != DType::bf16 && spec.dtype != DType::f32) {
     fail(ErrorCode::unsupported, "KV cache of type " + std::string(dtype_name(spec.dtype)), "bf16 or f32");
@@ -42,33 +46,49 @@ void store_bf16_columns(const float* k, std::int32_t head_dim, std::byte* panel,
 }
 
 struct Target {
-  std::byte* k;  // panels
-  std::byte* v;
-  std::int64_t slot;  // token within the panel
+  std::int64_t block;
+  std::int64_t panel;  // within the block
+  std::int64_t slot;   // token within the panel
 };
 
-Target target_of(const KvStoreArgs& args, const CpuKvCache& cache, std::int64_t t, std::int32_t head) {
+Target target_of(const KvStoreArgs& args, const CpuKvCache& cache, std::int64_t t) {
   const std::int64_t position = args.batch->positions[t];
   const std::int64_t block = block_of(*args.batch, sequence_of(*args.batch, t), position, cache);
   const std::int64_t within = position % cache.spec().block_tokens;
-  return {cache.k_panel(args.layer, block, head, within / kPanelTokens),
-          cache.v_panel(args.layer, block, head, within / kPanelTokens), within % kPanelTokens};
+  return {block, within / kPanelTokens, within % kPanelTokens};
+}
+
+// One row of a V panel.
+void store_row(const float* x, const CpuKvCache& cache, std::byte* panel, std::int64_t slot,
+               const OpsKernels& kernels) {
+  const std::int32_t d = cache.spec().head_dim;
+  if (cache.spec().dtype == DType::bf16) {
+    kernels.narrow(x, reinterpret_cast<std::uint16_t*>(panel) + slot * cache.dims(), d);
+  } else {
+    std::memcpy(reinterpret_cast<float*>(panel) + slot * cache.dims(), x, static_cast<std::size_t>(d) * sizeof(float));
+  }
+}
+
+// One column of a K panel.
+void store_column(const float* x, const CpuKvCache& cache, std::byte* panel, std::int64_t slot,
+                  const OpsKernels& kernels) {
+  const std::int32_t d = cache.spec().head_dim;
+  if (cache.spec().dtype == DType::bf16) {
+    store_bf16_columns(x, d, panel, slot, kernels);
+  } else {
+    scatter_words(reinterpret_cast<const std::byte*>(x), d, panel, slot);
+  }
 }
 
 void store_token(const KvStoreArgs& args, const CpuKvCache& cache, const OpsKernels& kernels, std::int64_t t,
                  std::int32_t head) {
-  const std::int32_t d = cache.spec().head_dim;
-  const float* k = args.k.row<float>(t) + head * d;
-  const float* v = args.v.row<float>(t) + head * d;
-  const Target to = target_of(args, cache, t, head);
-  if (cache.spec().dtype == DType::bf16) {
-    store_bf16_columns(k, d, to.k, to.slot, kernels);
-    kernels.narrow(v, reinterpret_cast<std::uint16_t*>(to.v) + to.slot * cache.dims(), d);
-  } else {
-    scatter_words(reinterpret_cast<const std::byte*>(k), d, to.k, to.slot);
-    std::memcpy(reinterpret_cast<float*>(to.v) + to.slot * cache.dims(), v,
-                static_cast<std::size_t>(d) * sizeof(float));
-  }
+  const std::int64_t column = static_cast<std::int64_t>(head) * cache.spec().head_dim;
+  const Target to = target_of(args, cache, t);
+  std::byte* v_panel = cache.v_panel(args.layer, to.block, head, to.panel);
+  const float* k = args.k.row<float>(t) + column;
+  if (cache.latent()) return store_row(k, cache, v_panel, to.slot, kernels);
+  store_column(k, cache, cache.k_panel(args.layer, to.block, head, to.panel), to.slot, kernels);
+  store_row(args.v.row<float>(t) + column, cache, v_panel, to.slot, kernels);
 }
 
 }  // namespace
@@ -80,7 +100,7 @@ CpuKvCache::CpuKvCache(const KvSpec& spec, std::int64_t blocks)
       panels_per_block_(spec.block_tokens / kPanelTokens),
       panel_bytes_(dtype_bytes(spec.dtype, static_cast<std::int64_t>(kPanelTokens) * dims_)) {
   if (blocks < 0) fail(ErrorCode::usage, "KV cache of " + std::to_string(blocks) + " blocks", "0 or more");
-  const std::int64_t panels = spec.layers * blocks * spec.kv_heads * 2 * panels_per_block_;
+  const std::int64_t panels = spec.layers * blocks * spec.kv_heads * panel_kinds() * panels_per_block_;
   memory_ = host_buffer(static_cast<std::size_t>(panels * panel_bytes_));
 }
 

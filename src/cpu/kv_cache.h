@@ -17,27 +17,38 @@ namespace sluice::cpu {
 // head padded by zeros to `dims`: blocks with consecutive numbers, which a sequence usually gets, are one stream in
 // memory. K: [dims / 2, 16 tokens, 2] bf16 or [dims, 16 tokens] f32, so that sixteen lanes are sixteen keys and scores
 // need no sum across lanes. V: [16 tokens, dims].
+// A latent (mla_latent) is key and value at once and stored once, as V panels; attention turns each panel over into the
+// layout of K when it reads it, which costs a few percent of the arithmetic on it.
 class CpuKvCache final : public KvCache {
  public:
-  // Throws Error(unsupported) for MLA, other types than bf16 and f32, and block sizes that 16 does not divide.
+  // Throws Error(unsupported) for values narrower than keys except in a latent, other types than bf16 and f32, and
+  // block sizes that 16 does not divide.
   CpuKvCache(const KvSpec& spec, std::int64_t blocks);
 
   const KvSpec& spec() const { return spec_; }
   std::int64_t blocks() const { return blocks_; }
-  std::int32_t dims() const { return dims_; }
-  std::int64_t panel_bytes() const { return panel_bytes_; }  // of K or of V
+  bool latent() const { return spec_.kind == KvSpec::Kind::mla_latent; }
+  std::int32_t dims() const { return dims_; }                                  // of keys, and a row of a V panel
+  std::int32_t value_dims() const { return (spec_.values() + 15) / 16 * 16; }  // of them: values
+  std::int64_t panel_bytes() const { return panel_bytes_; }                    // of K or of V
   std::int64_t resident_bytes() const { return static_cast<std::int64_t>(memory_.bytes()); }
 
-  // The K panel of tokens [16 * panel, 16 * panel + 16) of a block, and the V panel.
+  // The K panel of tokens [16 * panel, 16 * panel + 16) of a block, which a latent has none of, and the V panel.
   std::byte* k_panel(std::int32_t layer, std::int64_t block, std::int32_t head, std::int64_t panel) const {
-    const std::int64_t row = static_cast<std::int64_t>(layer) * spec_.kv_heads + head;
-    return memory_.as<std::byte>() + ((row * 2 * blocks_ + block) * panels_per_block_ + panel) * panel_bytes_;
+    return at(layer, head, block, panel);
   }
   std::byte* v_panel(std::int32_t layer, std::int64_t block, std::int32_t head, std::int64_t panel) const {
-    return k_panel(layer, block + blocks_, head, panel);
+    return at(layer, head, latent() ? block : block + blocks_, panel);
   }
 
  private:
+  std::int64_t panel_kinds() const { return latent() ? 1 : 2; }
+  std::byte* at(std::int32_t layer, std::int32_t head, std::int64_t block, std::int64_t panel) const {
+    const std::int64_t row = static_cast<std::int64_t>(layer) * spec_.kv_heads + head;
+    const std::int64_t index = (row * panel_kinds() * blocks_ + block) * panels_per_block_ + panel;
+    return memory_.as<std::byte>() + index * panel_bytes_;
+  }
+
   KvSpec spec_;
   std::int64_t blocks_;
   std::int32_t dims_;

@@ -39,12 +39,13 @@ struct ActivateRow {
 inline constexpr std::int32_t kChunkTokens = 256;
 inline constexpr std::int32_t kPanelTokens = 16;  // keys of one K panel and one V panel
 inline constexpr std::int32_t kChunkPanels = kChunkTokens / kPanelTokens;
+inline constexpr std::int32_t kScratchPanels = 4;
 
 // Softmax state of `rows` query rows. A row whose sum is 0 has seen no key; its acc is not defined.
 struct AttendState {
   float* max = nullptr;  // [rows]
   float* sum = nullptr;  // [rows]
-  float* acc = nullptr;  // [rows, dims]
+  float* acc = nullptr;  // [rows, value_dims]
 };
 
 // Some query rows against one chunk of keys.
@@ -52,18 +53,21 @@ struct AttendChunk {
   const float* const* query = nullptr;  // [rows] pointers to [head_dim] f32
   std::int32_t rows = 0;
   std::int32_t head_dim = 0;
-  std::int32_t dims = 0;  // head_dim rounded up to 16: width of V panels and of acc
+  std::int32_t dims = 0;        // head_dim rounded up to 16: width of V panels
+  std::int32_t value_dims = 0;  // leading columns of V panels that are values, a multiple of 16: width of acc
   float scale = 1;
   const std::int32_t* first = nullptr;  // [rows] keys seen by each row, counted from the start of the chunk
   const std::int32_t* last = nullptr;   // [rows] one past; first >= last = none
   // Panels between the smallest first and the largest last; others are not touched, and must be nullptr.
   // K: [dims / 2, 16 keys, 2] bf16 or [dims, 16 keys] f32. V: [16 keys, dims].
-  const void* const* k_panels = nullptr;  // [kChunkPanels]
+  const void* const* k_panels = nullptr;  // [kChunkPanels]; not read by attend_latent
   const void* const* v_panels = nullptr;  // [kChunkPanels]
-  // K panels of the chunk that the same thread takes next, to be fetched meanwhile; nullptr = none, also as an entry.
-  const void* const* next_k_panels = nullptr;  // [kChunkPanels]
-  float* packed_query = nullptr;               // scratch [rows, dims]
-  float* scores = nullptr;                     // scratch [rows, kChunkTokens]
+  void* k_scratch = nullptr;              // kScratchPanels K panels, for attend_latent
+  // First panels of the chunk that the same thread takes next, to be fetched meanwhile: K panels, or V panels of a
+  // latent. nullptr = none, also as an entry.
+  const void* const* next_panels = nullptr;  // [kChunkPanels]
+  float* packed_query = nullptr;             // scratch [rows, dims]
+  float* scores = nullptr;                   // scratch [rows, kChunkTokens]
   AttendState out;
 };
 
@@ -104,6 +108,9 @@ struct OpsKernels {
 
   void (*attend_bf16)(const AttendChunk& chunk);
   void (*attend_f32)(const AttendChunk& chunk);
+  // Keys are the rows of the V panels (a latent); values their first value_dims columns.
+  void (*attend_latent_bf16)(const AttendChunk& chunk);
+  void (*attend_latent_f32)(const AttendChunk& chunk);
   void (*fold)(const AttendState& into, const AttendState& next, std::int32_t rows, std::int32_t dims);
   void (*finish)(const FinishRow& row);
 

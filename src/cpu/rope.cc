@@ -14,9 +14,10 @@ constexpr std::int64_t kTokensPerTask = 4;
 const CpuRopeTable& checked(const RopeArgs& args) {
   const auto* table = dynamic_cast<const CpuRopeTable*>(args.table);
   if (table == nullptr) fail(ErrorCode::usage, "rope table of another backend, or none", "one from make_rope");
-  if (2 * table->pairs() > args.head_dim) {
-    fail(ErrorCode::usage, "rope of " + std::to_string(2 * table->pairs()) + " columns",
-         "at most head_dim, " + std::to_string(args.head_dim));
+  if (args.first < 0 || args.first + 2 * table->pairs() > args.head_dim) {
+    fail(ErrorCode::usage,
+         "rope of " + std::to_string(2 * table->pairs()) + " columns from " + std::to_string(args.first) + " on",
+         "within head_dim, " + std::to_string(args.head_dim));
   }
   return *table;
 }
@@ -51,8 +52,8 @@ void apply_rope(const RopeArgs& args, const OpsKernels& kernels, ThreadPool& poo
              "below " + std::to_string(table.positions()), "raise the context length");
       }
       for (std::int32_t h = 0; h < args.heads; ++h) {
-        rotate(args.x.row<float>(t) + static_cast<std::int64_t>(h) * args.head_dim, table.cosines(position),
-               table.sines(position), table.pairs());
+        rotate(args.x.row<float>(t) + static_cast<std::int64_t>(h) * args.head_dim + args.first,
+               table.cosines(position), table.sines(position), table.pairs());
       }
     }
   });

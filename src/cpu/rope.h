@@ -31,7 +31,7 @@ class CpuRopeTable final : public RopeTable {
   Buffer memory_;  // [positions, 2, pairs] f32
 };
 
-// Rotates the first 2 * pairs columns of every head; the rest stay as they are.
+// Rotates 2 * pairs columns of every head from args.first on; the rest stay as they are.
 void apply_rope(const RopeArgs& args, const OpsKernels& kernels, ThreadPool& pool);
 
 }  // namespace sluice::cpu

@@ -29,10 +29,24 @@ enum class QkNorm : std::uint8_t {
   whole_width,  // weights [heads * head_dim] and [kv_heads * head_dim], all heads normalised together (OLMoE)
 };
 
+// Multi-head latent attention: keys and values of a token are linear in a latent of kv_lora_rank columns that all heads
+// share, and in rope_dim rotated key columns. A query head is nope_dim plain columns, then rope_dim rotated ones.
+struct MlaSpec {
+  std::int32_t q_lora_rank = 0;  // 0: queries come from one projection
+  std::int32_t kv_lora_rank = 0;
+  std::int32_t nope_dim = 0;
+  std::int32_t rope_dim = 0;
+  std::int32_t v_dim = 0;
+  float norm_epsilon = 1e-6f;  // of the norms of both latents
+
+  std::int32_t latent_width() const { return kv_lora_rank + rope_dim; }  // what the cache holds of a token
+};
+
 struct AttentionSpec {
   std::int32_t heads = 0;
-  std::int32_t kv_heads = 0;
-  std::int32_t head_dim = 0;
+  std::int32_t kv_heads = 0;  // not used with mla
+  std::int32_t head_dim = 0;  // of queries
+  std::optional<MlaSpec> mla;
   QkNorm qk_norm = QkNorm::none;
   RopeSpec rope;
   std::int32_t window = 0;  // keys seen, counting the query's own; 0 = all
@@ -42,7 +56,9 @@ struct AttentionSpec {
   float scale = 1.0f;  // of q k before softmax
 
   std::int64_t query_width() const { return static_cast<std::int64_t>(heads) * head_dim; }
-  std::int64_t kv_width() const { return static_cast<std::int64_t>(kv_heads) * head_dim; }
+  std::int64_t kv_width() const { return mla ? mla->latent_width() : static_cast<std::int64_t>(kv_heads) * head_dim; }
+  // Input of the output projection.
+  std::int64_t output_width() const { return static_cast<std::int64_t>(heads) * (mla ? mla->v_dim : head_dim); }
 };
 
 struct DenseFfnSpec {
@@ -69,6 +85,12 @@ struct BlockSpec {
   const DenseFfnSpec* dense() const { return std::get_if<DenseFfnSpec>(&ffn); }
 };
 
+// Tensors that a checkpoint may hold and this engine leaves out, with what they are for: told to the user.
+struct SkippedTensors {
+  std::string pattern;  // as in ckpt::NameMap::ignored
+  std::string what;     // "the multi-token prediction layer"
+};
+
 struct ModelConfig {
   std::string family;        // "qwen3_moe"
   std::string architecture;  // "Qwen3MoeForCausalLM", as the checkpoint spells it
@@ -78,6 +100,7 @@ struct ModelConfig {
   float norm_epsilon = 1e-6f;
   bool tied_embeddings = false;  // the embedding is also the output projection
   std::vector<BlockSpec> layers;
+  std::vector<SkippedTensors> skipped;
 
   std::int64_t moe_layers() const;
 };

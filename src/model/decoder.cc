@@ -2,35 +2,33 @@
 
 #include <algorithm>
 
-#include "model/decoder_parts.h"
+#include "model/decoder_pass.h"
 
 namespace sluice::model {
 namespace {
 
-// Activations of one step that live through all layers, in the workspace.
-struct Activations {
-  TensorView x;         // [T, H] f32, the residual stream
-  TensorView h;         // [T, H] compute type, normalised
-  TensorView h_f32;     // [T, H] f32, the same before rounding: what routers read
-  TensorView ffn_out;   // [T, H] f32
-  TensorView q;         // [T, widest query] f32
-  TensorView k, v;      // [T, widest key] f32
-  TensorView attn;      // [T, widest query] compute type
-  TensorView gate, up;  // [T, widest dense I] f32
-  TensorView act;       // [T, widest dense I] compute type
-};
-
 struct Widths {
   std::int64_t query = 0;
   std::int64_t kv = 0;
-  std::int64_t dense = 0;  // 0 = no dense layer
+  std::int64_t output = 0;
+  std::int64_t q_latent = 0, q_absorbed = 0, attn_latent = 0;  // 0 = no latent attention
+  std::int64_t dense = 0;                                      // 0 = no dense layer
 };
+
+void widen_latent(const AttentionSpec& a, Widths& w) {
+  const std::int64_t heads = a.heads;
+  w.q_latent = std::max<std::int64_t>(w.q_latent, a.mla->q_lora_rank);
+  w.q_absorbed = std::max({w.q_absorbed, w.q_latent, heads * a.mla->latent_width()});
+  w.attn_latent = std::max(w.attn_latent, heads * a.mla->kv_lora_rank);
+}
 
 Widths widest(const ModelConfig& config) {
   Widths w;
   for (const BlockSpec& block : config.layers) {
     w.query = std::max(w.query, block.attention.query_width());
     w.kv = std::max(w.kv, block.attention.kv_width());
+    w.output = std::max(w.output, block.attention.output_width());
+    if (block.attention.mla) widen_latent(block.attention, w);
     if (block.dense() != nullptr) w.dense = std::max(w.dense, block.dense()->intermediate);
   }
   return w;
@@ -48,83 +46,18 @@ Activations make_activations(const ModelConfig& config, DType compute, Make make
   a.q = make(DType::f32, w.query);
   a.k = make(DType::f32, w.kv);
   a.v = make(DType::f32, w.kv);
-  a.attn = make(compute, w.query);
+  a.attn = make(compute, w.output);
+  if (w.q_absorbed > 0) {
+    a.q_latent = make(compute, w.q_latent);
+    a.q_absorbed = make(DType::f32, w.q_absorbed);
+    a.attn_latent = make(compute, w.attn_latent);
+  }
   if (w.dense > 0) {
     a.gate = make(DType::f32, w.dense);
     a.up = make(DType::f32, w.dense);
     a.act = make(compute, w.dense);
   }
   return a;
-}
-
-// The first `cols` columns of every row as a dense view of the same memory.
-TensorView narrow(const TensorView& v, std::int64_t cols) { return dense_view(v.data, v.dtype, v.rows, cols); }
-
-const float* floats(const Buffer& b) { return b.as<float>(); }
-
-// One forward pass: what every stage needs.
-struct Pass {
-  const Decoder::Parts& parts;
-  const ForwardArgs& args;
-  Activations a;
-  Workspace& workspace;
-  Stream stream;
-
-  Backend& backend() const { return *parts.options.backend; }
-  void norm(const ConstTensorView& x, const Buffer& weight, const TensorView& f32, const TensorView& compute) const {
-    backend().rms_norm({x, floats(weight), parts.config.norm_epsilon, f32, compute}, stream);
-  }
-  void linear(const ConstTensorView& x, const DenseWeight& weight, const Buffer& bias, const TensorView& y,
-              bool accumulate = false) const {
-    backend().linear({x, &weight, floats(bias), y, accumulate}, workspace, stream);
-  }
-};
-
-// Normalises every head alone, in place: [T, heads * d] seen as [T * heads, d].
-void norm_heads(const Pass& p, const TensorView& x, std::int32_t heads, std::int32_t head_dim, const Buffer& weight) {
-  const TensorView rows = dense_view(x.data, x.dtype, x.rows * heads, head_dim);
-  p.norm(rows, weight, rows, {});
-}
-
-void project_qkv(const Pass& p, const AttentionSpec& spec, const AttentionWeights& w, const TensorView& q,
-                 const TensorView& k, const TensorView& v) {
-  p.linear(p.a.h, *w.q, w.q_bias, q);
-  p.linear(p.a.h, *w.k, w.k_bias, k);
-  p.linear(p.a.h, *w.v, w.v_bias, v);
-  if (spec.qk_norm == QkNorm::per_head) {
-    norm_heads(p, q, spec.heads, spec.head_dim, w.q_norm);
-    norm_heads(p, k, spec.kv_heads, spec.head_dim, w.k_norm);
-  } else if (spec.qk_norm == QkNorm::whole_width) {
-    p.norm(q, w.q_norm, q, {});
-    p.norm(k, w.k_norm, k, {});
-  }
-  const std::int32_t* positions = p.args.batch.positions;
-  p.backend().rope({q, spec.heads, spec.head_dim, w.rope, spec.rope.interleaved, positions}, p.stream);
-  p.backend().rope({k, spec.kv_heads, spec.head_dim, w.rope, spec.rope.interleaved, positions}, p.stream);
-}
-
-// x += o(attention(qkv(norm(x)))).
-void attention_block(const Pass& p, const AttentionSpec& spec, const AttentionWeights& w) {
-  const TensorView q = narrow(p.a.q, spec.query_width());
-  const TensorView k = narrow(p.a.k, spec.kv_width());
-  const TensorView v = narrow(p.a.v, spec.kv_width());
-  const TensorView out = narrow(p.a.attn, spec.query_width());
-  KvCache* cache = p.args.kv->groups[w.kv_group].get();
-  p.norm(p.a.x, w.norm, {}, p.a.h);
-  project_qkv(p, spec, w, q, k, v);
-  p.backend().kv_store({k, v, cache, w.kv_layer, &p.args.batch}, p.stream);
-  AttentionArgs attention;
-  attention.q = q;
-  attention.cache = cache;
-  attention.layer = w.kv_layer;
-  attention.heads = spec.heads;
-  attention.scale = spec.scale;
-  attention.window = spec.window;
-  attention.sinks = floats(w.sinks);
-  attention.batch = &p.args.batch;
-  attention.out = out;
-  p.backend().attention(attention, p.workspace, p.stream);
-  p.linear(out, *w.o, w.o_bias, p.a.x, true);
 }
 
 // x += down(act(gate(h), up(h))).
@@ -204,7 +137,7 @@ std::size_t Decoder::workspace_bytes(std::int64_t tokens, std::int64_t context) 
     return TensorView{};
   });
   const Widths w = widest(config());
-  const std::int64_t cols = std::max({config().hidden, config().vocab, w.query, w.dense});
+  const std::int64_t cols = std::max({config().hidden, config().vocab, w.query, w.output, w.q_absorbed, w.dense});
   std::size_t scratch = backend().workspace_bytes(tokens, context, cols);
   for (const BlockWeights& block : parts_->blocks) {
     if (block.moe) scratch = std::max(scratch, block.moe->workspace_bytes(tokens));

@@ -1,6 +1,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/loader.h"
 #include "core/error.h"
@@ -26,6 +28,14 @@ class LayerLoader {
     bytes_ += weight->resident_bytes;
     return weight;
   }
+  QuantTensor tensor(Role role, std::int64_t rows, std::int64_t cols) {
+    return source_.tensor(role_name(role), layer_, rows, cols);
+  }
+  std::unique_ptr<DenseWeight> heads(const std::vector<QuantTensor>& weights) {
+    auto weight = options_.backend->prepare_heads(weights, options_.compute);
+    bytes_ += weight->resident_bytes;
+    return weight;
+  }
   Buffer vector(Role role, std::int64_t cols) {
     Buffer buffer = options_.backend->prepare_vector(source_.tensor(role_name(role), layer_, 1, cols));
     bytes_ += static_cast<std::int64_t>(buffer.bytes());
@@ -39,13 +49,72 @@ class LayerLoader {
   std::int64_t& bytes_;
 };
 
+// Rows [first, first + rows) of a matrix without scales.
+QuantTensor rows_of(const QuantTensor& matrix, std::int64_t first, std::int64_t rows) {
+  QuantTensor part = matrix;
+  const std::int64_t offset = dtype_bytes(matrix.codes.dtype, first * matrix.codes.row_stride);
+  part.codes.data = static_cast<const std::byte*>(matrix.codes.data) + offset;
+  part.codes.rows = rows;
+  return part;
+}
+
+QuantTensor transposed(QuantTensor matrix) {
+  std::swap(matrix.codes.rows, matrix.codes.cols);
+  std::swap(matrix.codes.row_stride, matrix.codes.col_stride);
+  return matrix;
+}
+
+// Splits kv_b into the two products of the absorbed form. Scaled formats are decoded to f32 first, since a head need
+// not begin at a block of scales; the parts are rounded once to the compute type, which is exact for bf16 files.
+void load_kv_b(LayerLoader& load, const AttentionSpec& a, LatentWeights& w) {
+  const MlaSpec& m = *a.mla;
+  const std::int64_t head_rows = m.nope_dim + m.v_dim;
+  QuantTensor kv_b = load.tensor(Role::kv_b, a.heads * head_rows, m.kv_lora_rank);
+  std::vector<float> decoded;
+  if (kv_b.block_scale.data != nullptr || kv_b.tensor_scale != 1.0f) {
+    decoded.resize(static_cast<std::size_t>(kv_b.codes.rows * kv_b.codes.cols));
+    for (std::int64_t n = 0; n < kv_b.codes.rows; ++n) decode_row(kv_b, n, decoded.data() + n * kv_b.codes.cols);
+    const MatrixView view{decoded.data(), DType::f32, kv_b.codes.rows, kv_b.codes.cols, kv_b.codes.cols, 1};
+    kv_b = {};
+    kv_b.codes = view;
+  }
+  std::vector<QuantTensor> keys;
+  std::vector<QuantTensor> values;
+  for (std::int32_t h = 0; h < a.heads; ++h) {
+    keys.push_back(transposed(rows_of(kv_b, h * head_rows, m.nope_dim)));
+    values.push_back(rows_of(kv_b, h * head_rows + m.nope_dim, m.v_dim));
+  }
+  w.keys = load.heads(keys);
+  w.values = load.heads(values);
+}
+
+LatentWeights load_latent(LayerLoader& load, const AttentionSpec& a, std::int64_t hidden) {
+  const MlaSpec& m = *a.mla;
+  LatentWeights w;
+  if (m.q_lora_rank == 0) {
+    w.q = load.dense(Role::q, a.query_width(), hidden);
+  } else {
+    w.q_a = load.dense(Role::q_a, m.q_lora_rank, hidden);
+    w.q_a_norm = load.vector(Role::q_a_norm, m.q_lora_rank);
+    w.q_b = load.dense(Role::q_b, a.query_width(), m.q_lora_rank);
+  }
+  w.kv_a = load.dense(Role::kv_a, m.latent_width(), hidden);
+  w.kv_a_norm = load.vector(Role::kv_a_norm, m.kv_lora_rank);
+  load_kv_b(load, a, w);
+  return w;
+}
+
 AttentionWeights load_attention(LayerLoader& load, const AttentionSpec& a, std::int64_t hidden) {
   AttentionWeights w;
   w.norm = load.vector(Role::attention_norm, hidden);
-  w.q = load.dense(Role::q, a.query_width(), hidden);
-  w.k = load.dense(Role::k, a.kv_width(), hidden);
-  w.v = load.dense(Role::v, a.kv_width(), hidden);
-  w.o = load.dense(Role::o, hidden, a.query_width());
+  w.o = load.dense(Role::o, hidden, a.output_width());
+  if (a.mla) {
+    w.latent = load_latent(load, a, hidden);
+  } else {
+    w.q = load.dense(Role::q, a.query_width(), hidden);
+    w.k = load.dense(Role::k, a.kv_width(), hidden);
+    w.v = load.dense(Role::v, a.kv_width(), hidden);
+  }
   if (a.qkv_bias) {
     w.q_bias = load.vector(Role::q_bias, a.query_width());
     w.k_bias = load.vector(Role::k_bias, a.kv_width());
@@ -126,10 +195,17 @@ void place_kv(std::vector<KvSpec>& groups, const AttentionSpec& a, const Decoder
   spec.kind = a.window > 0 ? KvSpec::Kind::sliding : KvSpec::Kind::gqa;
   spec.kv_heads = a.kv_heads;
   spec.head_dim = a.head_dim;
+  if (a.mla) {
+    spec.kind = KvSpec::Kind::mla_latent;
+    spec.kv_heads = 1;
+    spec.head_dim = a.mla->latent_width();
+    spec.value_dim = a.mla->kv_lora_rank;
+  }
   spec.dtype = options.compute;
   spec.block_tokens = options.block_tokens;
   const auto same = [&](const KvSpec& g) {
-    return g.kind == spec.kind && g.kv_heads == spec.kv_heads && g.head_dim == spec.head_dim;
+    return g.kind == spec.kind && g.kv_heads == spec.kv_heads && g.head_dim == spec.head_dim &&
+           g.value_dim == spec.value_dim;
   };
   auto group = std::find_if(groups.begin(), groups.end(), same);
   if (group == groups.end()) group = groups.insert(groups.end(), spec);

@@ -10,13 +10,25 @@
 
 namespace sluice::model {
 
+// Latent attention. keys and values are the parts of kv_b, one weight a head: keys[h] = its key rows transposed,
+// [kv_lora_rank, nope], values[h] = its value rows, [v, kv_lora_rank].
+struct LatentWeights {
+  std::unique_ptr<DenseWeight> q;         // [heads * (nope + rope), H], or
+  std::unique_ptr<DenseWeight> q_a, q_b;  // [q_lora_rank, H], [heads * (nope + rope), q_lora_rank]
+  std::unique_ptr<DenseWeight> kv_a;      // [kv_lora_rank + rope, H]
+  Buffer q_a_norm, kv_a_norm;             // f32
+  std::unique_ptr<DenseWeight> keys, values;
+};
+
 struct AttentionWeights {
-  Buffer norm;                              // [H] f32
-  std::unique_ptr<DenseWeight> q, k, v, o;  // [heads * head_dim, H], ..., [H, heads * head_dim]
-  Buffer q_bias, k_bias, v_bias, o_bias;    // f32, or empty
-  Buffer q_norm, k_norm;                    // [head_dim] f32, or empty
-  Buffer sinks;                             // [heads] f32, or empty
-  const RopeTable* rope = nullptr;          // owned by Decoder::Parts
+  Buffer norm;                            // [H] f32
+  std::unique_ptr<DenseWeight> q, k, v;   // [heads * head_dim, H], ...
+  LatentWeights latent;                   // instead of q, k, v
+  std::unique_ptr<DenseWeight> o;         // [H, heads * head_dim]
+  Buffer q_bias, k_bias, v_bias, o_bias;  // f32, or empty
+  Buffer q_norm, k_norm;                  // [head_dim] f32, or empty
+  Buffer sinks;                           // [heads] f32, or empty
+  const RopeTable* rope = nullptr;        // owned by Decoder::Parts
   std::size_t kv_group = 0;
   std::int32_t kv_layer = 0;  // within the group
 };

@@ -20,6 +20,7 @@ struct Family {
   ckpt::NameMap (*names)(const ModelConfig&);
 };
 
+Family deepseek_family();
 Family glm4_moe_family();
 Family gpt_oss_family();
 Family mixtral_family();

@@ -32,8 +32,14 @@ std::string_view role_name(Role role) {
       "shared_up",
       "shared_down",
       "shared_expert_gate",
+      "q_a",
+      "q_a_norm",
+      "q_b",
+      "kv_a",
+      "kv_a_norm",
+      "kv_b",
   };
-  static_assert(std::size(kNames) == static_cast<std::size_t>(Role::shared_expert_gate) + 1);
+  static_assert(std::size(kNames) == static_cast<std::size_t>(Role::kv_b) + 1);
   return kNames[static_cast<std::size_t>(role)];
 }
 

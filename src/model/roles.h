@@ -34,6 +34,12 @@ enum class Role : std::uint8_t {
   shared_up,           // shared expert, [I, H]
   shared_down,         // [H, I]
   shared_expert_gate,  // [1, H], sigmoid of it scales the shared expert's output
+  q_a,                 // latent attention: [q_lora_rank, H]
+  q_a_norm,            // [1, q_lora_rank]
+  q_b,                 // [heads * (nope + rope), q_lora_rank]
+  kv_a,                // [kv_lora_rank + rope, H]
+  kv_a_norm,           // [1, kv_lora_rank]
+  kv_b,                // [heads * (nope + v), kv_lora_rank]: of each head its key rows, then its value rows
 };
 
 std::string_view role_name(Role role);

@@ -61,8 +61,6 @@ void scale_yarn(const ckpt::RopeConfig& c, std::int32_t rotary_dim, std::vector<
   }
 }
 
-double yarn_mscale(double factor, double mscale) { return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
-
 float yarn_attention_factor(const ckpt::RopeConfig& c) {
   if (c.attention_factor) return static_cast<float>(*c.attention_factor);
   if (c.mscale.value_or(0.0) != 0.0 && c.mscale_all_dim.value_or(0.0) != 0.0) {
@@ -72,6 +70,8 @@ float yarn_attention_factor(const ckpt::RopeConfig& c) {
 }
 
 }  // namespace
+
+double yarn_mscale(double factor, double mscale) { return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
 
 RopeFrequencies rope_frequencies(const RopeSpec& spec) {
   const ckpt::RopeConfig& c = spec.config;

@@ -18,4 +18,8 @@ struct RopeFrequencies {
 // Throws Error(unsupported) for RopeType::dynamic, whose frequencies would depend on the length of each sequence.
 RopeFrequencies rope_frequencies(const RopeSpec& spec);
 
+// By what YaRN with this `mscale` multiplies queries and keys each, for scores over `factor` times the context: 0.1
+// mscale ln(factor) + 1. Models with mscale_all_dim multiply their softmax scale by its square.
+double yarn_mscale(double factor, double mscale);
+
 }  // namespace sluice::model

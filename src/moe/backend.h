@@ -45,15 +45,22 @@ class KvCache {
 
 // One group of layers that store KV in the same way.
 struct KvSpec {
-  enum class Kind : std::uint8_t { gqa, sliding, mla_latent };
+  enum class Kind : std::uint8_t {
+    gqa,
+    sliding,
+    mla_latent,  // one row a token for all heads: it is the key, and its first value_dim columns are the value
+  };
   Kind kind = Kind::gqa;
   std::int32_t layers = 0;
-  std::int32_t kv_heads = 0;
-  std::int32_t head_dim = 0;
+  std::int32_t kv_heads = 0;   // 1 for mla_latent
+  std::int32_t head_dim = 0;   // of keys
+  std::int32_t value_dim = 0;  // of values; 0 = head_dim
   DType dtype = DType::bf16;
   std::int32_t block_tokens = 16;
+  std::int32_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   std::int64_t bytes_per_token() const {  // keys and values of all layers
-    return 2 * static_cast<std::int64_t>(layers) * kv_heads * head_dim * dtype_bits(dtype) / 8;
+    const std::int64_t columns = kind == Kind::mla_latent ? head_dim : head_dim + values();
+    return static_cast<std::int64_t>(layers) * kv_heads * columns * dtype_bits(dtype) / 8;
   }
 };
 
@@ -85,24 +92,33 @@ struct LinearArgs {
   bool accumulate = false;      // y += x W^T + bias, in fp32 with one rounding; y f32
 };
 
+// y[t, h] = W_h x[t, h] for every head h, each with a weight of its own [N, K], summed as linear() does.
+struct HeadLinearArgs {
+  ConstTensorView x;  // [T, heads * (K + tail)] f32 or compute type; rounded once to the compute type
+  const DenseWeight* weight = nullptr;
+  TensorView y;           // [T, heads * (N + tail)] f32 or compute type
+  std::int64_t tail = 0;  // columns behind the K of each head that are copied behind its N; x and y f32 then
+};
+
 struct RopeArgs {
   TensorView x;  // [T, heads * head_dim] f32, in place
   std::int32_t heads = 0;
   std::int32_t head_dim = 0;
+  std::int32_t first = 0;  // first rotated column of a head
   const RopeTable* table = nullptr;
   bool interleaved = false;                 // pairs (2i, 2i+1) instead of (i, i + d/2)
   const std::int32_t* positions = nullptr;  // [T]
 };
 
 struct KvStoreArgs {
-  ConstTensorView k, v;  // [T, kv_heads * head_dim] f32, rounded once to the type of the cache
+  ConstTensorView k, v;  // [T, kv_heads * head_dim] f32, rounded once to the type of the cache; no v for mla_latent
   KvCache* cache = nullptr;
   std::int32_t layer = 0;  // within the cache's group
   const BatchView* batch = nullptr;
 };
 
 struct AttentionArgs {
-  ConstTensorView q;  // [T, heads * head_dim] f32; rounded once to the compute type
+  ConstTensorView q;  // [T, heads * head_dim] f32; rounded once to the type of the cache
   const KvCache* cache = nullptr;
   std::int32_t layer = 0;
   std::int32_t heads = 0;
@@ -110,7 +126,7 @@ struct AttentionArgs {
   std::int32_t window = 0;       // keys seen, counting the query's own; 0 = all
   const float* sinks = nullptr;  // [heads] extra logits in the softmax denominator
   const BatchView* batch = nullptr;
-  TensorView out;  // [T, heads * head_dim] compute type
+  TensorView out;  // [T, heads * values()] compute type
 };
 
 struct SampleParams {
@@ -145,6 +161,8 @@ class Backend {
   // Dense projections use the recipes of the experts, as far as they speak of one product: f32 has f32 inputs, all
   // others bf16, which a recipe with quantised inputs quantises inside linear().
   virtual std::unique_ptr<DenseWeight> prepare_dense(const QuantTensor& weight, Recipe recipe) = 0;
+  // One weight a head, all of the same size and of any format; for head_linear.
+  virtual std::unique_ptr<DenseWeight> prepare_heads(const std::vector<QuantTensor>& heads, DType compute) = 0;
   virtual std::unique_ptr<DenseWeight> prepare_embedding(const QuantTensor& table) = 0;
   virtual Buffer prepare_vector(const QuantTensor& row) = 0;  // norm weights and biases, [1, n] of any type > f32
   // Angles are position * inv_freq[i]; cosines and sines are multiplied by `factor` (YaRN's mscale).
@@ -158,6 +176,7 @@ class Backend {
   virtual void embed(const DenseWeight& table, const std::int32_t* token_ids, const TensorView& out_f32, Stream s) = 0;
   virtual void rms_norm(const NormArgs& args, Stream s) = 0;
   virtual void linear(const LinearArgs& args, Workspace& workspace, Stream s) = 0;
+  virtual void head_linear(const HeadLinearArgs& args, Workspace& workspace, Stream s) = 0;
   virtual void rope(const RopeArgs& args, Stream s) = 0;
   virtual void kv_store(const KvStoreArgs& args, Stream s) = 0;
   virtual void attention(const AttentionArgs& args, Workspace& workspace, Stream s) = 0;

@@ -53,6 +53,9 @@ class RouterBackend final : public Backend {
   void copy_to_host(void* /*dst*/, const void* /*src*/, std::size_t /*bytes*/, Stream /*stream*/) override { none(); }
   void synchronize(Stream /*stream*/) override { none(); }
   std::unique_ptr<DenseWeight> prepare_dense(const QuantTensor& /*w*/, Recipe /*recipe*/) override { none(); }
+  std::unique_ptr<DenseWeight> prepare_heads(const std::vector<QuantTensor>& /*w*/, DType /*compute*/) override {
+    none();
+  }
   std::unique_ptr<DenseWeight> prepare_embedding(const QuantTensor& /*table*/) override { none(); }
   Buffer prepare_vector(const QuantTensor& /*row*/) override { none(); }
   std::unique_ptr<RopeTable> make_rope(const std::vector<float>& /*f*/, float /*factor*/, std::int64_t /*n*/) override {
@@ -63,6 +66,7 @@ class RouterBackend final : public Backend {
     none();
   }
   void rms_norm(const NormArgs& /*args*/, Stream /*s*/) override { none(); }
+  void head_linear(const HeadLinearArgs& /*args*/, Workspace& /*w*/, Stream /*s*/) override { none(); }
   void rope(const RopeArgs& /*args*/, Stream /*s*/) override { none(); }
   void kv_store(const KvStoreArgs& /*args*/, Stream /*s*/) override { none(); }
   void attention(const AttentionArgs& /*args*/, Workspace& /*w*/, Stream /*s*/) override { none(); }

@@ -89,7 +89,7 @@ TestDecoder load_test_decoder(const std::string& folder, const TestDecoderOption
   TestDecoder t;
   t.checkpoint = ckpt::Checkpoint::open(folder);
   const std::vector<model::Family> families = {
-      model::glm4_moe_family(), model::gpt_oss_family(),   model::mixtral_family(),
+      model::deepseek_family(), model::glm4_moe_family(),  model::gpt_oss_family(),   model::mixtral_family(),
       model::olmoe_family(),    model::qwen2_moe_family(), model::qwen3_moe_family(),
   };
   const model::Family& family = model::find_family(families, t.checkpoint->config());

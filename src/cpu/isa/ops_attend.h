@@ -37,7 +37,7 @@ inline void for_row_blocks(int rows, F f) {
 }
 
 // Panels are worked on in groups that stay in the L1 cache while all rows of the tile pass over them.
-inline constexpr int kGroupPanels = 4;
+inline constexpr int kGroupPanels = kScratchPanels;
 inline constexpr int kGroupTokens = kGroupPanels * kPanelTokens;
 
 // Panels of the next group that one register block fetches, a few lines at a time, while it multiplies: the hardware
@@ -117,20 +117,62 @@ inline void score_panels(const AttendChunk& a, Range panels, const void* const* 
 }
 
 template <class Dot>
-inline void all_scores(const AttendChunk& a, Range seen) {
+inline void pack_queries(const AttendChunk& a) {
   for (int r = 0; r < a.rows; ++r) {
     Dot::pack(a.query[r], a.head_dim, a.dims, a.packed_query + static_cast<std::int64_t>(r) * a.dims);
   }
+}
+
+// Scores of the seen panels of the group that begins at `group`.
+template <class Dot>
+inline void score_group(const AttendChunk& a, Range seen, int group, const void* const* next) {
+  const int end = group + kGroupPanels;
+  const Range part{group < seen.first ? seen.first : group, end < seen.last ? end : seen.last};
+  if (part.last - part.first == kGroupPanels) {
+    score_panels<Dot, kScorePanels>(a, part, next);
+  } else {
+    score_panels<Dot, 1>(a, part, next);
+  }
+}
+
+template <class Dot>
+inline void all_scores(const AttendChunk& a, Range seen) {
+  pack_queries<Dot>(a);
   const int first_group = seen.first / kGroupPanels * kGroupPanels;
   for (int group = first_group; group < seen.last; group += kGroupPanels) {
     const bool more = group + kGroupPanels < seen.last;
-    const void* const* next = more ? a.k_panels + group + kGroupPanels : a.v_panels + first_group;
-    const Range part{group < seen.first ? seen.first : group, more ? group + kGroupPanels : seen.last};
-    if (part.last - part.first == kGroupPanels) {
-      score_panels<Dot, kScorePanels>(a, part, next);
-    } else {
-      score_panels<Dot, 1>(a, part, next);
+    score_group<Dot>(a, seen, group, more ? a.k_panels + group + kGroupPanels : a.v_panels + first_group);
+  }
+}
+
+// A V panel [16 keys, words] > a K panel [words, 16 keys]. A word is an f32 column or two columns of bf16.
+inline void turn_panel(const void* v_panel, int words, void* k_panel) {
+  const auto* from = static_cast<const float*>(v_panel);
+  auto* to = static_cast<float*>(k_panel);
+  int w = 0;
+  for (; w + 16 <= words; w += 16) transpose(from + w, words, to + 16 * w);
+  for (; w < words; ++w) {
+    for (int key = 0; key < kPanelTokens; ++key) __builtin_memcpy(to + 16 * w + key, from + key * words + w, 4);
+  }
+}
+
+// As all_scores, with keys in V panels: a group at a time becomes K panels in the scratch memory.
+template <class Dot>
+inline void all_latent_scores(const AttendChunk& a, Range seen) {
+  pack_queries<Dot>(a);
+  const int words = a.dims / Dot::kColumnsPerLine;
+  const void* panels[kChunkPanels] = {};
+  AttendChunk turned = a;
+  turned.k_panels = panels;
+  for (int group = seen.first / kGroupPanels * kGroupPanels; group < seen.last; group += kGroupPanels) {
+    for (int p = group; p < group + kGroupPanels; ++p) {
+      if (p < seen.first || p >= seen.last) continue;
+      float* panel = static_cast<float*>(a.k_scratch) + static_cast<std::int64_t>(p - group) * words * kPanelTokens;
+      turn_panel(a.v_panels[p], words, panel);
+      panels[p] = panel;
     }
+    const bool more = group + kGroupPanels < seen.last;
+    score_group<Dot>(turned, seen, group, more ? a.v_panels + group + kGroupPanels : nullptr);
   }
 }
 
@@ -171,13 +213,13 @@ inline V load_value(const std::uint16_t* p) { return load_bf16(p); }
 // acc of R rows and C vectors of columns += weights of keys [first, last) times their values.
 template <class Value, int R, int C>
 inline void value_block(const AttendChunk& a, int row, int column, Range keys, const Ahead& ahead) {
-  float* out = a.out.acc + static_cast<std::int64_t>(row) * a.dims + column;
+  float* out = a.out.acc + static_cast<std::int64_t>(row) * a.value_dims + column;
   const float* weights = a.scores + row * kChunkTokens;
   V acc[R][C];
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) acc[r][c] = load(out + r * a.dims + 16 * c);
+    for (int c = 0; c < C; ++c) acc[r][c] = load(out + r * a.value_dims + 16 * c);
   }
   const int lines = a.dims * static_cast<int>(sizeof(Value)) * kPanelTokens / 64 / kGroupPanels;
   for (int key = keys.first; key < keys.last;) {
@@ -200,7 +242,7 @@ inline void value_block(const AttendChunk& a, int row, int column, Range keys, c
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) store(out + r * a.dims + 16 * c, acc[r][c]);
+    for (int c = 0; c < C; ++c) store(out + r * a.value_dims + 16 * c, acc[r][c]);
   }
 }
 
@@ -240,21 +282,25 @@ inline void value_columns(const AttendChunk& a, Range columns, Range group, cons
 
 template <class Value>
 inline void all_values(const AttendChunk& a, Range seen) {
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(a.rows) * a.dims; i += 16) store(a.out.acc + i, zero());
-  const int whole = a.dims / (16 * kValueVecs) * (16 * kValueVecs);
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(a.rows) * a.value_dims; i += 16) store(a.out.acc + i, zero());
+  const int whole = a.value_dims / (16 * kValueVecs) * (16 * kValueVecs);
   for (int panel = seen.first / kGroupPanels * kGroupPanels; panel < seen.last; panel += kGroupPanels) {
     const bool more = panel + kGroupPanels < seen.last;
-    const void* const* next = more ? a.v_panels + panel + kGroupPanels : a.next_k_panels;
+    const void* const* next = more ? a.v_panels + panel + kGroupPanels : a.next_panels;
     const Range group{panel * kPanelTokens, (panel + kGroupPanels) * kPanelTokens};
     value_columns<Value, kValueVecs>(a, {0, whole}, group, next);
-    value_columns<Value, 1>(a, {whole, a.dims}, group, whole == 0 ? next : nullptr);
+    value_columns<Value, 1>(a, {whole, a.value_dims}, group, whole == 0 ? next : nullptr);
   }
 }
 
-template <class Dot, class Value>
+template <class Dot, class Value, bool kLatent>
 inline void attend_chunk(const AttendChunk& a) {
   const Range seen = seen_panels(a);
-  all_scores<Dot>(a, seen);
+  if (kLatent) {
+    all_latent_scores<Dot>(a, seen);
+  } else {
+    all_scores<Dot>(a, seen);
+  }
   for (int r = 0; r < a.rows; ++r) {
     if (a.first[r] < a.last[r]) {
       softmax_row(a, r);

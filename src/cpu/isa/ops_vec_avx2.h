@@ -113,6 +113,12 @@ inline void store_bf16(std::uint16_t* p, V a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xD8));
 }
 
+inline void transpose(const float* in, std::int64_t stride, float* out) {
+  for (int w = 0; w < 16; ++w) {
+    for (int r = 0; r < 16; ++r) __builtin_memcpy(out + 16 * w + r, in + r * stride + w, 4);
+  }
+}
+
 inline __m256 ordered(__m256 pairs_of_halves) {  // quarters 0 2 1 3
   return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(pairs_of_halves), 0xD8));
 }

@@ -72,6 +72,37 @@ inline void store_bf16(std::uint16_t* p, V a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(rounded));
 }
 
+inline void transpose(const float* in, std::int64_t stride, float* out) {
+  __m512 r[16];
+  __m512 t[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(in + i * stride);
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {  // pairs of rows
+    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {  // fours of rows: lane l of r[i + c] is column 4 l + c
+    const auto pair = [&](int a) { return _mm512_castps_pd(t[i + a]); };
+    r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(pair(0), pair(2)));
+    r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(pair(0), pair(2)));
+    r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(pair(1), pair(3)));
+    r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(pair(1), pair(3)));
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const __m512 low02 = _mm512_shuffle_f32x4(r[c], r[c + 4], 0x88);  // lanes 0 and 2 of rows 0 to 7
+    const __m512 low13 = _mm512_shuffle_f32x4(r[c], r[c + 4], 0xDD);
+    const __m512 high02 = _mm512_shuffle_f32x4(r[c + 8], r[c + 12], 0x88);
+    const __m512 high13 = _mm512_shuffle_f32x4(r[c + 8], r[c + 12], 0xDD);
+    _mm512_storeu_ps(out + 16 * c, _mm512_shuffle_f32x4(low02, high02, 0x88));
+    _mm512_storeu_ps(out + 16 * (c + 4), _mm512_shuffle_f32x4(low13, high13, 0x88));
+    _mm512_storeu_ps(out + 16 * (c + 8), _mm512_shuffle_f32x4(low02, high02, 0xDD));
+    _mm512_storeu_ps(out + 16 * (c + 12), _mm512_shuffle_f32x4(low13, high13, 0xDD));
+  }
+}
+
 inline void deinterleave(V a, V b, V& even, V& odd) {
   const __m512i first = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(1));

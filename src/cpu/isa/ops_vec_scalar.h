@@ -129,6 +129,13 @@ inline void store_bf16(std::uint16_t* p, V a) {
   }
 }
 
+// out[16 w + r] = in[stride r + w] for 16 x 16 words, whatever they hold.
+inline void transpose(const float* in, std::int64_t stride, float* out) {
+  for (int w = 0; w < 16; ++w) {
+    for (int r = 0; r < 16; ++r) __builtin_memcpy(out + 16 * w + r, in + r * stride + w, 4);
+  }
+}
+
 // Even and odd elements of a then b, and back.
 inline void deinterleave(V a, V b, V& even, V& odd) {
   even = lanewise([&](int i) { return i < 8 ? a.v[2 * i] : b.v[2 * i - 16]; });
