@@ -200,12 +200,12 @@ def logits(config, tensors, ids):
     return rms_norm(x, w["model.norm.weight"], eps) @ w[head].T
 
 
-def write_reference(folder, config, tensors, prompts, new_tokens):
-    """reference.safetensors as `sluice verify` reads it."""
+def write_reference(folder, config, tensors, prompts, new_tokens, model=logits):
+    """reference.safetensors as `sluice verify` reads it; `model` computes logits from (config, tensors, ids)."""
     out = {}
     for i, prompt in enumerate(prompts):
         ids = list(prompt)
-        rows = logits(config, tensors, ids)
+        rows = model(config, tensors, ids)
         logprobs = rows - rows.max(axis=-1, keepdims=True)
         logprobs = logprobs - np.log(np.exp(logprobs).sum(axis=-1, keepdims=True))
         out[f"prompt{i}.input_ids"] = np.array(ids, np.int32)
@@ -214,6 +214,6 @@ def write_reference(folder, config, tensors, prompts, new_tokens):
             [logprobs[t, ids[t + 1]] for t in range(len(ids) - 1)], np.float32)
         greedy = []
         for _ in range(new_tokens):
-            greedy.append(int(np.argmax(logits(config, tensors, ids + greedy)[-1])))
+            greedy.append(int(np.argmax(model(config, tensors, ids + greedy)[-1])))
         out[f"prompt{i}.greedy"] = np.array(greedy, np.int32)
     save_file(out, folder / "reference.safetensors")

@@ -203,8 +203,6 @@ TEST_P(AttentionTest, EmptySequencesAmongOthers) {
 TEST_P(AttentionTest, RefusesWhatItCannotDo) {
   EXPECT_THROW(backend_.make_kv({.layers = 1, .kv_heads = 1, .head_dim = 8, .block_tokens = 8}, 1), Error);
   EXPECT_THROW(backend_.make_kv({.layers = 1, .kv_heads = 1, .head_dim = 8, .dtype = DType::e4m3}, 1), Error);
-  EXPECT_THROW(backend_.make_kv({.kind = KvSpec::Kind::mla_latent, .layers = 1, .kv_heads = 1, .head_dim = 8}, 1),
-               Error);
   const AttentionWorld world({.contexts = {20}}, 17);
   const std::unique_ptr<KvCache> cache = world.make_cache(backend_);
   StepBatch batch = world.batch({{0, 0, 20}});
