@@ -1,8 +1,9 @@
 // Random layers of random_layer.h in the weight format of any recipe, with input scales. For tests of any runner.
 //
 // The formats are those of weights.h; the codes come from the quantisers in numerics/, which have tests of their own.
-// Gate, up and every expert have tensor scales of their own, and the input scales differ between experts and between
-// gate and up, so that taking the wrong one shows. Header-only; nothing is shared between objects.
+// Gate, up and every expert have tensor scales of their own, blocks differ from their neighbours, and the input scales
+// differ between experts and between gate and up, so that taking the wrong one shows. Header-only; nothing is shared
+// between objects.
 #pragma once
 
 #include <cstdint>
@@ -89,11 +90,21 @@ inline QuantTensor view_of(FormatStorage& storage, const QuantMatrix& m, DType b
   return t;
 }
 
+// Neighbouring blocks, rows of blocks and rows get magnitudes of their own, so that every format has different scales
+// beside and below each other.
+inline float block_magnitude(std::int64_t n, std::int64_t c) {
+  constexpr float kFine[4] = {0.25f, 1.0f, 0.5f, 2.0f}, kCoarse[3] = {1.0f, 0.6f, 0.8f};
+  return kFine[(c / 32 + n) % 4] * kCoarse[(c / 128 + n / 128) % 3];
+}
+
 inline QuantTensor quantize_tensor(FormatStorage& storage, Recipe recipe, const QuantTensor& plain,
                                    const FormatOptions& o) {
   const std::int64_t rows = plain.codes.rows, cols = plain.codes.cols;
   std::vector<float> values(static_cast<std::size_t>(rows * cols));
-  for (std::int64_t n = 0; n < rows; ++n) decode_row(plain, n, values.data() + n * cols);
+  for (std::int64_t n = 0; n < rows; ++n) {
+    decode_row(plain, n, values.data() + n * cols);
+    for (std::int64_t c = 0; c < cols; ++c) values[n * cols + c] *= block_magnitude(n, c);
+  }
   storage.matrices.push_back(
       std::make_unique<QuantMatrix>(quantize_for(recipe, {values.data(), rows, cols, cols}, o.per_channel)));
   return view_of(storage, *storage.matrices.back(), o.block_scale);
