@@ -1,8 +1,10 @@
-// sluice chat: a conversation in the terminal, rendered by the model's own chat template.
+// sluice chat: a conversation in the terminal, rendered by the model's own chat template, or in the harmony format when
+// the tokeniser has its control tokens.
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <ctime>
 #include <iostream>
 
 #include "cli/commands.h"
@@ -29,6 +31,13 @@ Json message(std::string_view role, const std::string& content) {
   return Json(Json::Object{{"role", Json(role)}, {"content", Json(content)}});
 }
 
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
+}
+
 bool show_piece(const std::string& piece) {
   std::fwrite(piece.data(), 1, piece.size(), stdout);
   return std::fflush(stdout) == 0 && interrupted == 0;
@@ -37,7 +46,10 @@ bool show_piece(const std::string& piece) {
 class Chat {
  public:
   Chat(const Options& options, const app::LoadedModel& model)
-      : options_(options), model_(model), engine_(model.make_engine()) {
+      : options_(options),
+        model_(model),
+        harmony_(text::harmony_tokens(*model.tokenizer)),
+        engine_(model.make_engine()) {
     clear();
   }
 
@@ -48,21 +60,35 @@ class Chat {
 
   void answer(const std::string& line) {
     messages_.push_back(message("user", line));
+    engine::Request request;
+    request.prompt = prompt();
+    request.max_new_tokens = options_.max_new_tokens >= 0 ? options_.max_new_tokens : kDefaultNewTokens;
+    request.stop_ids = stop_ids_of(options_, model_.generation);
+    if (harmony_ && !options_.ignore_eos) {
+      request.stop_ids.insert(request.stop_ids.end(), {harmony_->returns, harmony_->call});
+    }
+    request.sampling = sampling_of(options_, model_.generation);
+    interrupted = 0;
+    const Answer answer =
+        generate(*engine_, *model_.tokenizer, std::move(request), stop_strings_of(options_, model_.generation),
+                 show_piece, harmony_ ? &*harmony_ : nullptr);
+    messages_.push_back(message("assistant", answer.text));
+    show_piece("\n");
+  }
+
+  // The conversation so far, up to the opening of the assistant's turn.
+  std::vector<std::int32_t> prompt() const {
+    if (harmony_) {
+      text::HarmonyOptions harmony;
+      harmony.current_date = today();
+      return text::encode_harmony(text::render_harmony(Json(messages_), harmony), *model_.tokenizer);
+    }
     text::ChatOptions chat;
     chat.add_generation_prompt = true;
     chat.bos_token = spelled(model_.tokenizer->bos_id());
     chat.eos_token = spelled(model_.tokenizer->eos_id());
-    const std::string prompt = model_.chat_template->render(Json(messages_), chat);
-    engine::Request request;
-    request.prompt = model_.tokenizer->encode(prompt, /*add_special_tokens=*/false, /*parse_special=*/true);
-    request.max_new_tokens = options_.max_new_tokens >= 0 ? options_.max_new_tokens : kDefaultNewTokens;
-    request.stop_ids = stop_ids_of(options_, model_.generation);
-    request.sampling = sampling_of(options_, model_.generation);
-    interrupted = 0;
-    const Answer answer = generate(*engine_, *model_.tokenizer, std::move(request),
-                                   stop_strings_of(options_, model_.generation), show_piece);
-    messages_.push_back(message("assistant", answer.text));
-    show_piece("\n");
+    return model_.tokenizer->encode(model_.chat_template->render(Json(messages_), chat), /*add_special_tokens=*/false,
+                                    /*parse_special=*/true);
   }
 
   std::optional<std::string> spelled(std::optional<std::int32_t> id) const {
@@ -75,6 +101,7 @@ class Chat {
  private:
   const Options& options_;
   const app::LoadedModel& model_;
+  std::optional<text::HarmonyTokens> harmony_;  // when the tokeniser has them, the format of prompts and answers
   std::unique_ptr<engine::Engine> engine_;
   Json::Array messages_;
 };
@@ -94,7 +121,7 @@ void turn(Chat& chat, const std::string& line) {
 int chat_command(const Options& options) {
   Terminal terminal(options.quiet);
   const app::LoadedModel model = load_session(options, terminal);
-  if (model.chat_template == nullptr) {
+  if (model.chat_template == nullptr && !text::harmony_tokens(*model.tokenizer)) {
     fail(ErrorCode::unsupported, options.model + " has no chat template",
          "chat_template.jinja or tokenizer_config.json with one", "use `sluice run` with a plain prompt");
   }

@@ -79,8 +79,11 @@ std::vector<std::int32_t> stop_ids_of(const Options& o, const ckpt::GenerationCo
   return {g.eos_token_ids.begin(), g.eos_token_ids.end()};
 }
 
-AnswerStream::AnswerStream(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop_strings)
-    : decoder_(tokenizer, /*skip_special=*/true), matcher_(stop_strings) {}
+AnswerStream::AnswerStream(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop_strings,
+                           const text::HarmonyTokens* harmony)
+    : decoder_(tokenizer, /*skip_special=*/true), matcher_(stop_strings) {
+  if (harmony != nullptr) harmony_.emplace(tokenizer, *harmony);
+}
 
 std::string AnswerStream::match(const std::string& piece) {
   std::string certain = matcher_.push(piece);
@@ -88,18 +91,33 @@ std::string AnswerStream::match(const std::string& piece) {
   return certain;
 }
 
-std::string AnswerStream::push(std::int32_t token) { return match(decoder_.push(token)); }
+std::string AnswerStream::decode(std::int32_t token) {
+  if (!harmony_) return decoder_.push(token);
+  const bool shown = text::is_for_user(harmony_->current());
+  const std::string text = harmony_->push(token);
+  return shown ? text : "";
+}
+
+std::string AnswerStream::rest() {
+  if (!harmony_) return decoder_.flush();
+  const bool shown = text::is_for_user(harmony_->current());
+  const std::string text = harmony_->finish();
+  return shown ? text : "";
+}
+
+std::string AnswerStream::push(std::int32_t token) { return match(decode(token)); }
 
 std::string AnswerStream::finish() {
   if (stopped_) return "";
-  std::string rest = match(decoder_.flush());
-  if (!stopped_) rest += matcher_.flush();
-  return rest;
+  std::string text = match(rest());
+  if (!stopped_) text += matcher_.flush();
+  return text;
 }
 
 Answer generate(engine::Engine& engine, const text::Tokenizer& tokenizer, engine::Request request,
-                const std::vector<std::string>& stop_strings, const std::function<bool(const std::string&)>& show) {
-  AnswerStream stream(tokenizer, stop_strings);
+                const std::vector<std::string>& stop_strings, const std::function<bool(const std::string&)>& show,
+                const text::HarmonyTokens* harmony) {
+  AnswerStream stream(tokenizer, stop_strings, harmony);
   const std::vector<std::int32_t> stop_ids = request.stop_ids;
   const engine::RequestId id = engine.submit(std::move(request));
   Answer answer;

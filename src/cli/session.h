@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "app/wiring.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "text/harmony.h"
 #include "text/stop_matcher.h"
 #include "text/stream_decoder.h"
 
@@ -32,7 +34,9 @@ std::vector<std::int32_t> stop_ids_of(const Options& options, const ckpt::Genera
 // Token ids in, text out: whole characters only, nothing that may still become a stop string, cut at the first one.
 class AnswerStream {
  public:
-  AnswerStream(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop_strings);
+  // With `harmony`, which must outlive the stream, thoughts and tool calls are left out.
+  AnswerStream(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop_strings,
+               const text::HarmonyTokens* harmony = nullptr);
 
   std::string push(std::int32_t token);  // text that is now certain
   std::string finish();                  // the rest, once no token follows
@@ -40,8 +44,11 @@ class AnswerStream {
 
  private:
   std::string match(const std::string& piece);
+  std::string decode(std::int32_t token);
+  std::string rest();
 
   text::StreamDecoder decoder_;
+  std::optional<text::HarmonyReader> harmony_;
   text::StopMatcher matcher_;
   bool stopped_ = false;
 };
@@ -54,7 +61,8 @@ struct Answer {
 
 // Generates one answer; `show` gets each piece of text as soon as it is certain, and says whether to go on.
 Answer generate(engine::Engine& engine, const text::Tokenizer& tokenizer, engine::Request request,
-                const std::vector<std::string>& stop_strings, const std::function<bool(const std::string&)>& show);
+                const std::vector<std::string>& stop_strings, const std::function<bool(const std::string&)>& show,
+                const text::HarmonyTokens* harmony = nullptr);
 
 // "prefill ... decode ..." of everything that the engine did, with the percentage of what this machine can read.
 std::string end_line(const app::LoadedModel& model, const engine::Stats& stats);

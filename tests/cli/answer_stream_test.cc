@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/session.h"
+#include "text/byte_tokenizer.h"
 
 namespace sluice::cli {
 namespace {
@@ -38,6 +39,29 @@ TEST(AnswerStream, CharactersArriveWhole) {
     text += piece;
   }
   EXPECT_EQ(text + stream.finish(), answer);
+}
+
+// Of a harmony answer the user sees what is said to him: no thoughts, no calls of tools, no control tokens.
+TEST(AnswerStream, HarmonyShowsWhatIsForTheUser) {
+  const text::Tokenizer tokenizer = text::byte_tokenizer(text::harmony_control_tokens());
+  const auto tokens = text::harmony_tokens(tokenizer);
+  ASSERT_TRUE(tokens);
+  const auto shown_of = [&](const std::string& answer, const std::vector<std::string>& stops) {
+    AnswerStream stream(tokenizer, stops, &*tokens);
+    std::string text;
+    for (const std::int32_t id : tokenizer.encode(answer, false, true)) {
+      text += stream.push(id);
+      if (stream.stopped()) break;
+    }
+    return text + stream.finish();
+  };
+  const std::string thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
+  EXPECT_EQ(shown_of(thought + "<|channel|>final<|message|>Hi \xF0\x9F\x98\x80", {}), "Hi \xF0\x9F\x98\x80");
+  EXPECT_EQ(shown_of(thought + "<|channel|>commentary to=functions.f<|message|>{}", {}), "");
+  EXPECT_EQ(shown_of(thought + "<|channel|>commentary<|message|>Let me look.<|end|>", {}), "Let me look.");
+  EXPECT_EQ(shown_of("<|channel|>analysis<|message|>cut of", {}), "");
+  EXPECT_EQ(shown_of("no form", {}), "no form");
+  EXPECT_EQ(shown_of(thought + "<|channel|>final<|message|>one. Hm. two STOP three", {"STOP"}), "one. Hm. two ");
 }
 
 TEST(Sampling, FlagsComeBeforeTheModelsConfiguration) {

@@ -67,6 +67,21 @@ def test_chat_uses_the_template_and_remembers():
     assert "#### 24" in done.stdout
 
 
+def test_chat_speaks_harmony_when_the_tokeniser_has_its_tokens(model):
+    """Whatever the model is called: this one is a Qwen3-MoE without a chat template."""
+    (model / "chat_template.jinja").unlink()
+    done = sluice("chat", model, "-q", stdin="Hi\n/exit\n")
+    assert done.returncode == 4 and "no chat template" in done.stderr
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    plain = tokenizer["added_tokens"][0]
+    first = max(max(tokenizer["model"]["vocab"].values()), max(t["id"] for t in tokenizer["added_tokens"])) + 1
+    for i, name in enumerate(("start", "end", "message", "channel", "constrain", "return", "call")):
+        tokenizer["added_tokens"].append({**plain, "id": first + i, "content": f"<|{name}|>", "special": True})
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    done = sluice("chat", model, "-q", "-n", "4", stdin="Hi\n/exit\n")
+    assert done.returncode == 0, done.stderr
+
+
 def test_verify_passes_in_both_types_and_fails_on_other_numbers(tmp_path):
     assert sluice("verify", MODEL).returncode == 0
     assert sluice("verify", MODEL, "--dtype", "float32").returncode == 0
