@@ -20,6 +20,32 @@ constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15u;
 constexpr std::int64_t kSlack = 1 << 20;  // elements by which the places of experts differ at most
 constexpr float kWeightSigma = 0.02f;
 
+// How a checkpoint stores the weights of a recipe.
+struct WeightFormat {
+  std::int64_t bits = 16;
+  DType scale = DType::f32;
+  std::int64_t block_rows = 1;
+  std::int64_t block_cols = 1;
+};
+
+bool stored_as_nvfp4(Recipe recipe) {
+  return recipe == Recipe::nvfp4_w4a16 || recipe == Recipe::nvfp4_w4a4_cutedsl || recipe == Recipe::nvfp4_w4a4_cutlass;
+}
+
+WeightFormat weight_format(Recipe recipe) {
+  if (stored_as_nvfp4(recipe)) return {4, DType::e4m3, 1, 16};
+  switch (recipe) {
+    case Recipe::fp8_tensor:
+    case Recipe::fp8_block:
+      return {8, DType::f32, 128, 128};
+    case Recipe::mxfp4_w4a16:
+    case Recipe::mxfp4_w4a8:
+      return {4, DType::e8m0, 1, 32};
+    default:
+      return {};
+  }
+}
+
 }  // namespace
 
 MoeBatch MoeBatch::row(std::int64_t t) const {
@@ -30,8 +56,9 @@ MoeBatch MoeBatch::row(std::int64_t t) const {
   return one;
 }
 
-BenchLayer::BenchLayer(const MoeShape& shape, std::uint64_t seed)
-    : shape_(shape), state_(seed), seed_(seed), values_(std::make_shared<std::vector<Bf16>>()) {
+BenchLayer::BenchLayer(const MoeShape& shape, std::uint64_t seed, Recipe recipe)
+    : shape_(shape), state_(seed), seed_(seed), blocks_(std::make_shared<Blocks>()) {
+  problem_.recipe = recipe;
   problem_.layer.hidden = shape.hidden;
   problem_.layer.intermediate = shape.intermediate;
   problem_.layer.routing.experts = shape.experts;
@@ -39,36 +66,97 @@ BenchLayer::BenchLayer(const MoeShape& shape, std::uint64_t seed)
   problem_.layer.activation.kind = shape.activation;
   problem_.layer.has_bias = shape.has_bias;
   problem_.row_invariant = true;
-  values_->resize(static_cast<std::size_t>(shape.hidden * shape.intermediate + kSlack));
-  for (Bf16& v : *values_) v = to_bf16(uniform() * kWeightSigma * 1.7320508f);
+  const std::int64_t elements = shape.hidden * shape.intermediate + kSlack;
+  const WeightFormat format = weight_format(recipe);
+  blocks_->values.resize(
+      static_cast<std::size_t>(format.bits == 16 ? elements : shape.hidden + shape.intermediate + kSlack));
+  for (Bf16& v : blocks_->values) v = to_bf16(uniform() * kWeightSigma * 1.7320508f);
+  if (format.bits == 16) return;
+  blocks_->codes.resize(static_cast<std::size_t>(elements * format.bits / 8));
+  for (std::uint8_t& code : blocks_->codes) {
+    code = static_cast<std::uint8_t>(random() >> 56);
+    if (format.bits == 8 && (code & 0x7Fu) == 0x7Fu) code = 0;  // NaN
+  }
+  fill_scales(elements / format.block_cols);
+}
+
+// Such that weights have about the deviation of the plain ones.
+void BenchLayer::fill_scales(std::int64_t count) {
+  const auto near = [&](int middle) { return static_cast<std::uint8_t>(middle + static_cast<int>(random() % 5) - 2); };
+  for (std::int64_t i = 0; i < count; ++i) {
+    blocks_->byte_scales.push_back(near(stored_as_nvfp4(problem_.recipe) ? 0x38 : 120));
+    blocks_->float_scales.push_back(1.2e-4f * (1.0f + 0.5f * uniform()));
+  }
 }
 
 std::uint64_t BenchLayer::random() { return mix(state_ += kStep); }
 
 float BenchLayer::uniform() { return static_cast<float>(random() >> 40) * 0x1p-23f - 1.0f; }
 
+std::int64_t BenchLayer::offset(std::uint64_t place) const {
+  return static_cast<std::int64_t>(mix(seed_ * kStep + place) % static_cast<std::uint64_t>(kSlack)) / 64 * 64;
+}
+
+BlockScaleView BenchLayer::scales(std::int64_t rows, std::int64_t cols, std::uint64_t place) const {
+  const WeightFormat f = weight_format(problem_.recipe);
+  const std::int64_t stride = (cols + f.block_cols - 1) / f.block_cols;
+  const std::int64_t count = (rows + f.block_rows - 1) / f.block_rows * stride;
+  const std::int64_t spare = static_cast<std::int64_t>(blocks_->byte_scales.size()) - count;
+  const std::int64_t first = offset(place) % (spare + 1);
+  const void* data = f.scale == DType::f32 ? static_cast<const void*>(blocks_->float_scales.data() + first)
+                                           : blocks_->byte_scales.data() + first;
+  return {data, f.scale, f.block_rows, f.block_cols, stride, 1};
+}
+
 QuantTensor BenchLayer::matrix(std::int64_t rows, std::int64_t cols, std::uint64_t place) const {
-  const auto offset = mix(seed_ * kStep + place) % static_cast<std::uint64_t>(kSlack);
-  return {{values_->data() + offset, DType::bf16, rows, cols, cols, 1}, {}, 1.0f};
+  const std::int64_t first = offset(place);
+  const WeightFormat f = weight_format(problem_.recipe);
+  if (f.bits == 16) return {{blocks_->values.data() + first, DType::bf16, rows, cols, cols, 1}, {}, 1.0f};
+  QuantTensor t;
+  t.codes = {blocks_->codes.data() + first * f.bits / 8, f.bits == 8 ? DType::e4m3 : DType::e2m1, rows, cols, cols, 1};
+  if (problem_.recipe == Recipe::fp8_tensor) {
+    t.tensor_scale = 1.2e-4f;
+    return t;
+  }
+  t.block_scale = scales(rows, cols, place);
+  if (stored_as_nvfp4(problem_.recipe)) t.tensor_scale = 7e-3f;
+  return t;
+}
+
+BiasView BenchLayer::bias(std::int64_t count, std::uint64_t place) const {
+  return {blocks_->values.data() + offset(place), DType::bf16, count, 1};
+}
+
+double BenchLayer::expert_bytes() const {
+  const WeightFormat f = weight_format(problem_.recipe);
+  const double matrices = is_gated(shape_.activation) ? 3.0 : 2.0;
+  const double scale_bits = problem_.recipe == Recipe::fp8_tensor ? 0.0 : static_cast<double>(dtype_bits(f.scale));
+  const double bits = static_cast<double>(f.bits) +
+                      (f.bits == 16 ? 0.0 : scale_bits / static_cast<double>(f.block_rows * f.block_cols));
+  return matrices * static_cast<double>(shape_.hidden * shape_.intermediate) * bits / 8.0;
 }
 
 ExpertWeights BenchLayer::weights() const {
   const LayerSpec& layer = problem_.layer;
+  const bool gated = is_gated(shape_.activation);
   ExpertWeights w;
   for (std::int32_t e = 0; e < shape_.local_experts; ++e) {
     const std::uint64_t place = static_cast<std::uint64_t>(e) * 8;
-    if (is_gated(shape_.activation)) w.gate.push_back(matrix(layer.intermediate, layer.hidden, place));
+    if (gated) w.gate.push_back(matrix(layer.intermediate, layer.hidden, place));
     w.up.push_back(matrix(layer.intermediate, layer.hidden, place + 1));
     w.down.push_back(matrix(layer.hidden, layer.intermediate, place + 2));
     if (!layer.has_bias) continue;
-    const auto bias = [&](std::uint64_t i, std::int64_t count) {
-      return BiasView{matrix(1, count, place + i).codes.data, DType::bf16, count, 1};
-    };
-    if (is_gated(shape_.activation)) w.gate_bias.push_back(bias(3, layer.intermediate));
-    w.up_bias.push_back(bias(4, layer.intermediate));
-    w.down_bias.push_back(bias(5, layer.hidden));
+    if (gated) w.gate_bias.push_back(bias(layer.intermediate, place + 3));
+    w.up_bias.push_back(bias(layer.intermediate, place + 4));
+    w.down_bias.push_back(bias(layer.hidden, place + 5));
   }
-  w.keep_alive = values_;
+  if (uses_static_input_scales(problem_.recipe)) {
+    // Hidden rows are below 1, and intermediates a few times smaller.
+    const float scale = problem_.recipe == Recipe::fp8_tensor ? 1.0f / 448.0f : 1.0f / (448.0f * 6.0f);
+    const std::vector<float> all(static_cast<std::size_t>(shape_.experts), scale);
+    w.input_scales = {gated ? all : std::vector<float>(), all, all};
+  }
+  w.keep_alive = blocks_;
   return w;
 }
 

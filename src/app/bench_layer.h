@@ -1,5 +1,6 @@
 // Random weights, batches and scratch of one layer, for bench_moe. The weights of all experts are views at random
-// places of one block, so that the canonical copy stays small; the runner's packed copy has its full size.
+// places of one block of codes (and one of scales), so that the canonical copy stays small; the runner's packed copy
+// has its full size.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ struct MoeBatch {
 
 class BenchLayer {
  public:
-  BenchLayer(const MoeShape& shape, std::uint64_t seed);
+  BenchLayer(const MoeShape& shape, std::uint64_t seed, Recipe recipe = Recipe::bf16);
 
   const Problem& problem() const { return problem_; }
   SlotRange slots() const { return {0, shape_.local_experts}; }
@@ -37,17 +38,29 @@ class BenchLayer {
 
   double active_experts(const MoeBatch& batch) const;  // local experts with at least one row
   double local_routes(const MoeBatch& batch) const;
+  // Of one expert's matrices in the format of the file, scales included.
+  double expert_bytes() const;
 
  private:
   std::uint64_t random();
   float uniform();  // [-1, 1)
   QuantTensor matrix(std::int64_t rows, std::int64_t cols, std::uint64_t place) const;
+  BiasView bias(std::int64_t count, std::uint64_t place) const;
+  BlockScaleView scales(std::int64_t rows, std::int64_t cols, std::uint64_t place) const;
+  std::int64_t offset(std::uint64_t place) const;
+  void fill_scales(std::int64_t count);
 
   MoeShape shape_;
   Problem problem_;
   std::uint64_t state_;
   std::uint64_t seed_;
-  std::shared_ptr<std::vector<Bf16>> values_;
+  struct Blocks {
+    std::vector<Bf16> values;         // weights of recipe bf16, and biases
+    std::vector<std::uint8_t> codes;  // of quantised recipes
+    std::vector<std::uint8_t> byte_scales;
+    std::vector<float> float_scales;
+  };
+  std::shared_ptr<Blocks> blocks_;
 };
 
 // Output and workspace of a runner for one token count.

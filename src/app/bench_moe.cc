@@ -53,7 +53,7 @@ class Bench {
         pool_(options.threads > 0 ? options.threads : available_processors()),
         runner_(cpu::make_cpu_runner(pool_, options.isa)),
         reference_(make_reference_runner(&pool_)),
-        layer_(options.shape, options.seed),
+        layer_(options.shape, options.seed, options.recipe),
         meter_(pool_, cpu::gemm_kernels(options.isa)) {}
 
   MoeBenchResult run(const ProgressSink& progress) {
@@ -61,6 +61,7 @@ class Bench {
     result.shape = options_.shape;
     result.machine = describe(cpu::detect_features(), options_.isa);
     result.isa = std::string(isa_name(options_.isa));
+    result.recipe = options_.recipe;
     result.threads = pool_.size();
     result.error_bound = error_bound();
     const double begin = now();
@@ -107,7 +108,7 @@ class Bench {
     const double element = static_cast<double>(dtype_bytes(DType::bf16, 1));
     Sample s;
     s.active_experts = layer_.active_experts(batch);
-    s.bytes = s.active_experts * weights * element +
+    s.bytes = s.active_experts * layer_.expert_bytes() +
               2.0 * element * static_cast<double>(batch.tokens * shape.hidden);  // rows in and out
     s.operations = 2.0 * weights * layer_.local_routes(batch);
     const double begin = now();

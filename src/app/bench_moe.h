@@ -13,6 +13,7 @@
 
 #include "core/log.h"
 #include "cpu/features.h"
+#include "moe/recipe.h"
 #include "moe/spec.h"
 
 namespace sluice::app {
@@ -38,6 +39,7 @@ struct MoeBenchOptions {
   std::vector<std::int64_t> tokens{1, 16, 256, 1024};
   int threads = 0;  // 0 = all processors of this process
   cpu::Isa isa = cpu::Isa::scalar;
+  Recipe recipe = Recipe::bf16;
   double seconds = 3.0;  // least time spent on each token count
   std::uint64_t seed = 1;
 };
@@ -66,6 +68,7 @@ struct MoeBenchResult {
   MoeShape shape;
   std::string machine;  // processor and instruction sets
   std::string isa;
+  Recipe recipe = Recipe::bf16;
   int threads = 0;
   double prepare_seconds = 0;
   std::int64_t resident_bytes = 0;

@@ -1,6 +1,8 @@
 // sluice bench moe: one MoE layer against the limit of this machine, as a table, CSV, JSON and a picture.
 #include <fmt/core.h>
 
+#include <optional>
+
 #include "app/bench_moe.h"
 #include "app/wiring.h"
 #include "cli/bench_svg.h"
@@ -29,6 +31,11 @@ app::MoeBenchOptions bench_options(const Options& o) {
   app::MoeBenchOptions bench;
   bench.shape = app::moe_shape(o.shape);
   bench.isa = app::isa_for(o.isa);
+  if (o.recipe != "auto") {
+    const std::optional<Recipe> recipe = recipe_from_name(o.recipe);
+    if (!recipe) fail(ErrorCode::usage, "--recipe " + o.recipe, "bf16, fp8-block, nvfp4-w4a16 or another recipe");
+    bench.recipe = *recipe;
+  }
   bench.threads = thread_count(o.threads);
   if (o.tokens.empty()) return bench;
   bench.tokens.clear();
@@ -40,9 +47,9 @@ app::MoeBenchOptions bench_options(const Options& o) {
 }
 
 void print_table(const app::MoeBenchResult& r) {
-  fmt::print("{} experts, top {}, H {}, I {}; bf16, runner cpu, {}, {} threads; {} of packed weights\n",
-             r.shape.local_experts, r.shape.top_k, r.shape.hidden, r.shape.intermediate, r.machine, r.threads,
-             human_bytes(static_cast<double>(r.resident_bytes)));
+  fmt::print("{} experts, top {}, H {}, I {}; {}, runner cpu, {}, {} threads; {} of packed weights\n",
+             r.shape.local_experts, r.shape.top_k, r.shape.hidden, r.shape.intermediate, recipe_info(r.recipe).name,
+             r.machine, r.threads, human_bytes(static_cast<double>(r.resident_bytes)));
   fmt::print("{:>7} {:>8} {:>11} {:>11} {:>8} {:>9} {:>10} {:>11} {:>11} {:>8} {:>9}\n", "tokens", "experts", "time us",
              "floor us", "GB/s", "GFLOP/s", "read GB/s", "peak GF/s", "bound by", "percent", "rel error");
   for (const app::MoeBenchPoint& p : r.points) {
@@ -82,7 +89,7 @@ Json to_json(const app::MoeBenchResult& r) {
                                        {"checked_rows", Json(p.checked_rows)}}));
   }
   return Json(Json::Object{{"shape", Json(r.shape.name)},
-                           {"recipe", "bf16"},
+                           {"recipe", Json(recipe_info(r.recipe).name)},
                            {"runner", "cpu"},
                            {"machine", Json(r.machine)},
                            {"isa", Json(r.isa)},

@@ -21,7 +21,7 @@ void add_model_flags(Options& o, std::vector<Flag>& t) {
                "Who computes the experts: auto, cpu, reference, reference/LAYOUT, or a name of SGLang's, which stands "
                "for a recipe",
                &o.moe_runner_backend});
-  t.push_back({"--recipe", "NAME", kModelCommands,
+  t.push_back({"--recipe", "NAME", "run chat verify layer eval.gsm8k bench.moe",
                "What the experts are computed in: auto (as stored), f32, bf16, fp8-tensor, fp8-block, nvfp4-w4a16, "
                "nvfp4-w4a4/cutedsl, nvfp4-w4a4/cutlass, mxfp4-w4a16 or mxfp4-w4a8",
                &o.recipe});

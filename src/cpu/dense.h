@@ -2,7 +2,8 @@
 //
 // Called by the CPU backend: make_dense at load time, linear at run time, which allocates nothing and computes on the
 // pool. Row-invariant (architecture 4.5): a row's bits depend on nothing but the row, the weight and the instruction
-// set. Weights of compute type f32 that come in bf16 stay in bf16 and are widened in registers, which is exact.
+// set. Quantised weights stay in their format, and inputs are quantised here where the recipe says so. Weights of
+// recipe f32 that come in bf16 stay in bf16 and are widened in registers, which is exact.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +13,40 @@
 #include "core/buffer.h"
 #include "core/thread_pool.h"
 #include "core/workspace.h"
-#include "cpu/gemm.h"
+#include "cpu/inputs.h"
 #include "moe/backend.h"
 
 namespace sluice::cpu {
 
 class PackedDense final : public DenseWeight {
  public:
-  PackedDense(const QuantTensor& weight, DType compute_);
+  PackedDense(const QuantTensor& weight, Recipe recipe);
 
-  const std::byte* pair(std::int64_t p) const { return data_.as<std::byte>() + p * layout.pair_bytes(); }
+  PackedPair pair(std::int64_t p) const { return {data_.as<std::byte>() + p * layout.pair_bytes(), block_scales(p)}; }
+  // [32], or nullptr where the recipe has none.
+  float* output_scales(std::int64_t p) const {
+    return output_scales_.data() == nullptr ? nullptr : output_scales_.as<float>() + p * kPairRows;
+  }
 
   PanelLayout layout;
-  DType compute;  // bf16 or f32
+  DType compute;  // of x: bf16 or f32
+  InputRounding input;
 
  private:
   friend std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, Recipe recipe, ThreadPool& pool);
   void fill(const QuantTensor& weight, ThreadPool& pool);
 
+  float* block_scales(std::int64_t p) const {
+    return layout.scaled ? block_scales_.as<float>() + 2 * p * layout.scale_groups() : nullptr;
+  }
+
   Buffer data_;
+  Buffer output_scales_;  // [pairs, 32]
+  Buffer block_scales_;   // [pairs, scale groups, 2]
 };
 
-// Packs `weight`, of any format that decode_row knows, for a recipe (moe/backend.h): f32 inputs for f32, else bf16.
+// Packs `weight` for a recipe (moe/backend.h). f32 and bf16 take any format that decode_row knows, the others their
+// own.
 std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, Recipe recipe, ThreadPool& pool);
 
 // Workspace bytes of linear() with up to `tokens` rows of up to `cols` inputs.

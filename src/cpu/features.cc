@@ -66,12 +66,13 @@ Features detect_features() {
   constexpr unsigned kF16c = 1u << 29;
   constexpr unsigned kAvx2 = 1u << 5;
   constexpr unsigned kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F, DQ, BW, VL
+  constexpr unsigned kVbmi = 1u << 1;
   constexpr unsigned kBf16 = 1u << 5;
 
   Features f;
   f.avx2 = all(states, kYmmState) && all(basic.ecx, kFma | kAvx | kF16c) && all(extended.ebx, kAvx2);
   f.avx512 = f.avx2 && all(states, kZmmState) && all(extended.ebx, kAvx512);
-  f.avx512_bf16 = f.avx512 && extended.eax >= 1 && all(cpuid(7, 1).eax, kBf16);
+  f.avx512_bf16 = f.avx512 && extended.eax >= 1 && all(extended.ecx, kVbmi) && all(cpuid(7, 1).eax, kBf16);
   f.processor = brand();
   return f;
 }

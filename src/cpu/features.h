@@ -15,10 +15,10 @@ namespace sluice::cpu {
 enum class Isa : std::uint8_t { scalar, avx2, avx512, avx512_bf16 };
 
 struct Features {
-  bool avx2 = false;    // with FMA and F16C, and ymm state saved by the system
-  bool avx512 = false;  // F, BW, DQ, VL, and zmm state saved by the system
-  bool avx512_bf16 = false;
-  std::string processor;  // brand string, "" when there is none
+  bool avx2 = false;         // with FMA and F16C, and ymm state saved by the system
+  bool avx512 = false;       // F, BW, DQ, VL, and zmm state saved by the system
+  bool avx512_bf16 = false;  // with VBMI
+  std::string processor;     // brand string, "" when there is none
 };
 
 Features detect_features();

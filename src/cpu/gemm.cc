@@ -9,14 +9,97 @@
 namespace sluice::cpu {
 namespace {
 
-// Lines that each block fetches in an unrolled step (4 k pairs, 8 lines of bf16 weights), so that all blocks together
-// fetch one segment ahead, into the L2 cache. With few rows the loop is one sequential stream that the hardware fetches
-// better by itself; with many, memory would be idle while later blocks compute on what the first one has read.
-// Measured (docs/performance-cpu.md): 16 % at 16 rows an expert, -15 % at 4.
-int prefetch_lines(const BlockSplit& split) {
+// Products of a pair with the rows of a chunk, segment by segment, blocks inside.
+struct PairProduct {
+  const PanelLayout& layout;
+  const PackedPair& pair;
+  const PackedRows& x;
+  Totals& totals;
+  BlockSplit split{x.rows};
+
+  std::int64_t k_step() const { return layout.scaled ? kScaledK : kSegmentK; }
+  const std::byte* end() const { return pair.records + layout.pair_bytes(); }
+
+  // Block b of the inputs from k on.
+  const std::byte* input(std::int64_t b, std::int64_t k) const {
+    const std::int64_t tokens = split.tokens(b);
+    return x.block(split, b) + (k / kSegmentK * tokens * kSegmentK + k % kSegmentK) * element_bytes(x.element);
+  }
+
+  // Everything of block b from k on except the weights.
+  GemmSegment segment(std::int64_t b, std::int64_t k) const {
+    GemmSegment g;
+    g.x = input(b, k);
+    g.k_pairs = std::min<std::int64_t>(layout.k_pairs() - k / 2, k_step() / 2);
+    g.totals = totals.block(split, b);
+    g.first = k == 0;
+    if (!layout.scaled) return g;
+    const std::int64_t groups = layout.scale_groups(), group = k / kScaledK;
+    g.x_scale = x.scales + split.first(b) * groups + group;
+    g.x_scale_stride = groups;
+    g.w_scale = pair.block_scales + 2 * group;
+    return g;
+  }
+};
+
+// Lines that each of `shares` kernel calls fetches in an unrolled step (4 k pairs), so that together they fetch one
+// segment ahead, into the L2 cache. With few rows the loop is one sequential stream that the hardware fetches better by
+// itself; with many, memory would be idle while later blocks compute on what the first one has read. Measured
+// (docs/performance-cpu.md): 16 % at 16 rows an expert, -15 % at 4.
+std::int64_t prefetch_lines(const PairProduct& p, std::int64_t shares) {
   constexpr std::int64_t kLeastRows = 8;
-  constexpr std::int64_t kLinesOfStep = 8;
-  return split.rows < kLeastRows ? 0 : static_cast<int>(ceil_div(kLinesOfStep, split.blocks));
+  const std::int64_t steps = p.k_step() / 8;
+  return p.x.rows < kLeastRows ? 0 : ceil_div(ceil_div(p.layout.segment_bytes(), 64), steps * shares);
+}
+
+void multiply_plain(const GemmKernel* kernels, const PairProduct& p) {
+  const std::int64_t lines = prefetch_lines(p, p.split.blocks);
+  for (std::int64_t k = 0; k < p.layout.cols; k += kSegmentK) {
+    const std::byte* weights = p.pair.records + p.layout.bytes_of_k(k);
+    for (std::int64_t b = 0; b < p.split.blocks; ++b) {
+      GemmSegment g = p.segment(b, k);
+      g.weights = weights;
+      g.prefetch_lines = static_cast<int>(lines);
+      g.prefetch = std::min(weights + p.layout.segment_bytes(), p.end()) + b * kSegmentK / 8 * lines * 64;
+      kernels[p.split.tokens(b)](g);
+    }
+  }
+}
+
+// Weights are decoded in registers.
+void multiply_fused(GemmKernel kernel, const PairProduct& p) {
+  for (std::int64_t k = 0; k < p.layout.cols; k += p.k_step()) {
+    GemmSegment g = p.segment(0, k);
+    g.weights = p.pair.records + p.layout.bytes_of_k(k);
+    kernel(g);
+  }
+}
+
+struct alignas(64) DecodedSegment {
+  std::byte panels[kSegmentK * kPairRows * 2];
+};
+
+// Weights are decoded once a segment for all blocks.
+void multiply_decoded(const GemmKernels& kernels, const PairProduct& p) {
+  const GemmKernel* multiply = p.layout.scaled ? kernels.bf16_scaled : kernels.bf16;
+  const auto decode = kernels.decode[static_cast<int>(p.layout.format)];
+  const std::int64_t lines = prefetch_lines(p, p.split.blocks * kSegmentK / p.k_step());
+  DecodedSegment decoded;
+  for (std::int64_t first = 0; first < p.layout.cols; first += kSegmentK) {
+    const std::byte* weights = p.pair.records + p.layout.bytes_of_k(first);
+    decode({weights, std::min<std::int64_t>(p.layout.k_pairs() - first / 2, kSegmentK / 2), decoded.panels});
+    const std::int64_t last = std::min(first + kSegmentK, p.layout.cols);
+    const std::byte* ahead = std::min(weights + p.layout.segment_bytes(), p.end());
+    for (std::int64_t k = first; k < last; k += p.k_step()) {
+      for (std::int64_t b = 0; b < p.split.blocks; ++b, ahead += p.k_step() / 8 * lines * 64) {
+        GemmSegment g = p.segment(b, k);
+        g.weights = decoded.panels + (k - first) * kPairRows * 2;
+        g.prefetch_lines = static_cast<int>(lines);
+        g.prefetch = ahead;
+        multiply[p.split.tokens(b)](g);
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -27,6 +110,7 @@ const GemmKernels& gemm_kernels(Isa isa) {
     fail(ErrorCode::unsupported, "the recipes sum in segments of " + std::to_string(segment),
          std::to_string(kSegmentK) + ", which the CPU kernels are built for");
   }
+  static_assert(kSegmentK % kScaledK == 0 && kScaledK % kStoredK == 0);
   switch (isa) {
     case Isa::scalar:
       return gemm_scalar();
@@ -58,25 +142,16 @@ void pack_rows(const GemmKernels& kernels, const PackArgs& args, std::int64_t ro
   }
 }
 
-void multiply_pair(const GemmKernel* kernels, const PanelLayout& layout, const std::byte* pair, const PackedRows& x,
-                   Totals& totals) {
-  const BlockSplit split(x.rows);
-  const std::int64_t segment_elements = kSegmentK * element_bytes(x.element);
-  GemmSegment g;
-  g.prefetch_lines = prefetch_lines(split);
-  const std::int64_t slice = kSegmentK / 8 * g.prefetch_lines * 64;  // bytes that one block fetches
-  for (std::int64_t s = 0; s < layout.segments(); ++s) {
-    g.weights = pair + s * layout.segment_bytes();
-    g.k_pairs = std::min<std::int64_t>(layout.k_pairs() - s * kSegmentK / 2, kSegmentK / 2);
-    g.first = s == 0;
-    for (std::int64_t b = 0; b < split.blocks; ++b) {
-      const int tokens = split.tokens(b);
-      g.x = x.block(split, b) + s * tokens * segment_elements;
-      g.totals = totals.block(split, b);
-      g.prefetch = pair + std::min((s + 1) * layout.segment_bytes(), layout.pair_bytes()) + b * slice;
-      kernels[tokens](g);
-    }
+void multiply_pair(const GemmKernels& kernels, const PanelLayout& layout, const PackedPair& pair, const PackedRows& x,
+                   Totals& totals, bool f32_products) {
+  const PairProduct product{layout, pair, x, totals};
+  if (!layout.quantized()) {
+    const GemmKernel* f32 = layout.format == Format::f32 ? kernels.f32 : kernels.f32_bf16;
+    return multiply_plain(f32_products ? f32 : kernels.bf16, product);
   }
+  const GemmKernel* fused = layout.scaled ? kernels.fused_scaled : kernels.fused[static_cast<int>(layout.format)];
+  if (x.rows <= kFusedTokens && fused[x.rows] != nullptr) return multiply_fused(fused[x.rows], product);
+  multiply_decoded(kernels, product);
 }
 
 }  // namespace sluice::cpu

@@ -43,12 +43,19 @@ constexpr std::int64_t piece_pairs(std::int64_t chunks, std::int64_t pairs, std:
   return wanted < floor ? floor : wanted < pairs ? wanted : pairs;
 }
 
+// A packed pair and, where the layout is scaled, its scales [groups][2 panels].
+struct PackedPair {
+  const std::byte* records = nullptr;
+  const float* block_scales = nullptr;
+};
+
 // Input rows of a chunk, packed block after block; block b starts at data + first(b) * packed_row_bytes.
 struct PackedRows {
   std::byte* data = nullptr;
   Element element = Element::bf16;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
+  const float* scales = nullptr;  // scaled layouts: [rows][ceil(cols / kScaledK)]; else the scale of each row
 
   std::byte* block(const BlockSplit& split, std::int64_t b) const {
     return data + split.first(b) * packed_row_bytes(cols, element);
@@ -64,8 +71,9 @@ struct alignas(64) Totals {
   float* block(const BlockSplit& split, std::int64_t b) { return values + split.first(b) * kPairRows; }
 };
 
-// All outputs of one pair for the rows of a chunk.
-void multiply_pair(const GemmKernel* kernels, const PanelLayout& layout, const std::byte* pair, const PackedRows& x,
-                   Totals& totals);
+// All outputs of one pair for the rows of a chunk, before output scales and bias. x in f32 asks for the f32 recipe only
+// where the layout holds f32 or bf16 and `f32_products` is set; quantised layouts have bf16 products.
+void multiply_pair(const GemmKernels& kernels, const PanelLayout& layout, const PackedPair& pair, const PackedRows& x,
+                   Totals& totals, bool f32_products = false);
 
 }  // namespace sluice::cpu

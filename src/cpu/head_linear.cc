@@ -45,10 +45,6 @@ struct HeadLinear {
   std::byte* packed;  // [chunk][head][tokens of the chunk] packed rows
 
   Element x_element() const { return weight.compute() == DType::f32 ? Element::f32 : kernels.bf16_x; }
-  const GemmKernel* kernel() const {
-    if (weight.compute() == DType::bf16) return kernels.bf16;
-    return weight.layout().element == Element::bf16 ? kernels.f32_bf16 : kernels.f32;
-  }
   std::int64_t units() const { return ceil_div(args.x.rows, kChunkRows) * weight.heads(); }
   std::int64_t first_row(std::int64_t unit) const { return unit / weight.heads() * kChunkRows; }
   std::int64_t head(std::int64_t unit) const { return unit % weight.heads(); }
@@ -85,7 +81,7 @@ struct HeadLinear {
   void multiply(std::int64_t unit, std::int64_t pair) const {
     Totals totals;
     const PackedRows x = rows_of(unit);
-    multiply_pair(kernel(), weight.layout(), weight.pair(head(unit), pair), x, totals);
+    multiply_pair(kernels, weight.layout(), {weight.pair(head(unit), pair)}, x, totals, weight.compute() == DType::f32);
     const std::int64_t within = pair * kPairRows;
     const std::int64_t column = head(unit) * (weight.rows + args.tail) + within;
     StoreArgs s;
@@ -116,8 +112,7 @@ PanelLayout layout_of(const std::vector<QuantTensor>& weights, DType compute) {
     all_bf16 = all_bf16 && w.codes.dtype == DType::bf16 && w.block_scale.data == nullptr && w.tensor_scale == 1.0f;
   }
   require(first.rows > 0 && first.cols > 0, "a head without elements", "at least one row and column");
-  return {ceil_div(first.rows, kPairRows), first.cols,
-          compute == DType::bf16 || all_bf16 ? Element::bf16 : Element::f32};
+  return {ceil_div(first.rows, kPairRows), first.cols, compute == DType::bf16 || all_bf16 ? Format::bf16 : Format::f32};
 }
 
 }  // namespace
@@ -136,7 +131,7 @@ HeadWeights::HeadWeights(const std::vector<QuantTensor>& weights, DType compute,
       for (int panel = 0; panel < 2; ++panel) {
         const PanelSource source{&weight, i % layout_.pairs * kPairRows + panel * kPanelRows};
         pack_panel(layout_, source, panel, scratch.as<float>() + worker * floats,
-                   data_.as<std::byte>() + i * layout_.pair_bytes());
+                   {data_.as<std::byte>() + i * layout_.pair_bytes(), nullptr, nullptr});
       }
     }
   });

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "core/error.h"
 #include "numerics/bf16.h"
 
 namespace sluice::cpu {
@@ -32,7 +33,7 @@ void interleave_bf16(const PanelLayout& layout, const RowPointers& rows, std::by
 
 // Element (k, row) of a panel, counted from the panel's first line.
 std::byte* element_at(const PanelLayout& layout, std::byte* panel, std::int64_t k, int r) {
-  if (layout.element == Element::f32) return panel + k * 2 * kLineBytes + 4 * r;
+  if (layout.format == Format::f32) return panel + k * 2 * kLineBytes + 4 * r;
   return panel + k / 2 * 2 * kLineBytes + 4 * r + 2 * (k % 2);
 }
 
@@ -41,7 +42,7 @@ void interleave_floats(const PanelLayout& layout, const float* rows, std::byte* 
     for (int r = 0; r < kPanelRows; ++r) {
       const float v = k < layout.cols ? rows[r * layout.cols + k] : 0.0f;
       std::byte* to = element_at(layout, panel, k, r);
-      if (layout.element == Element::f32) {
+      if (layout.format == Format::f32) {
         std::memcpy(to, &v, sizeof(v));
       } else {
         const Bf16 rounded = to_bf16(v);
@@ -53,11 +54,48 @@ void interleave_floats(const PanelLayout& layout, const float* rows, std::byte* 
 
 }  // namespace
 
-void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel, float* scratch, std::byte* pair) {
+Format stored_format(Recipe recipe) {
+  switch (recipe) {
+    case Recipe::f32:
+      return Format::f32;
+    case Recipe::bf16:
+      return Format::bf16;
+    case Recipe::fp8_tensor:
+    case Recipe::fp8_block:
+      return Format::fp8;
+    case Recipe::nvfp4_w4a16:
+    case Recipe::nvfp4_w4a4_cutedsl:
+    case Recipe::nvfp4_w4a4_cutlass:
+      return Format::nvfp4;
+    case Recipe::mxfp4_w4a16:
+    case Recipe::mxfp4_w4a8:
+      return Format::mxfp4;
+  }
+  fail(ErrorCode::unsupported, "the CPU kernels don't have this recipe");
+}
+
+std::int64_t PanelLayout::bytes_of_k(std::int64_t k) const {
+  switch (format) {
+    case Format::f32:
+      return k * kPairRows * 4;
+    case Format::bf16:
+      return k * kPairRows * 2;
+    case Format::fp8:
+      return k * kPairRows;
+    case Format::nvfp4:
+      return k * kPairRows * 9 / 16;
+    case Format::mxfp4:
+      return k * kPairRows * 17 / 32;
+  }
+  return 0;
+}
+
+void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel, float* scratch, const PairData& pair) {
+  if (layout.quantized()) return pack_quantized_panel(layout, source, panel, pair);
   const QuantTensor& w = *source.weight;
-  std::byte* lines = pair + panel * kLineBytes;
+  std::byte* lines = pair.records + panel * kLineBytes;
   const std::int64_t rows = std::clamp<std::int64_t>(w.codes.rows - source.first_row, 0, kPanelRows);
-  if (layout.element == Element::bf16 && rows == kPanelRows && is_plain_bf16(w)) {
+  if (layout.format == Format::bf16 && rows == kPanelRows && is_plain_bf16(w)) {
     RowPointers pointers;
     for (int r = 0; r < kPanelRows; ++r) {
       pointers[r] = static_cast<const std::byte*>(w.codes.data) + 2 * (source.first_row + r) * w.codes.row_stride;

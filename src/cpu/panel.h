@@ -1,6 +1,6 @@
 // Weights packed for the GEMM kernels: panels of 16 output rows, two panels (a pair) interleaved in one stream of
-// records (cpu/isa/gemm_kernels.h has the byte order). Rows are filled up to a whole pair and K to an even number, with
-// zeros.
+// records, in the format that the file has or in bf16 or f32 (cpu/isa/gemm_kernels.h has the byte order). Rows are
+// filled up to a whole pair and K to whole records, with zeros.
 //
 // Called at load time by the runner and by dense weights. The memory belongs to the caller; pairs may be packed in
 // parallel.
@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "cpu/isa/gemm_kernels.h"
+#include "moe/recipe.h"
 #include "moe/weights.h"
 
 namespace sluice::cpu {
@@ -17,15 +18,25 @@ namespace sluice::cpu {
 constexpr std::int64_t element_bytes(Element e) { return e == Element::f32 ? 4 : 2; }
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+// Stored format of a recipe's weights; f32 weights may be kept in bf16 when they come so.
+Format stored_format(Recipe recipe);
+
 struct PanelLayout {
   std::int64_t pairs = 0;
   std::int64_t cols = 0;  // K
-  Element element = Element::bf16;
+  Format format = Format::bf16;
+  bool scaled = false;  // a weight scale for every panel and kScaledK (fp8-block)
 
+  bool quantized() const { return format != Format::bf16 && format != Format::f32; }
   std::int64_t k_pairs() const { return ceil_div(cols, 2); }
   std::int64_t segments() const { return ceil_div(cols, kSegmentK); }
-  std::int64_t pair_bytes() const { return k_pairs() * 2 * kPairRows * element_bytes(element); }
-  std::int64_t segment_bytes() const { return kSegmentK * kPairRows * element_bytes(element); }  // of a whole segment
+  std::int64_t scale_groups() const { return scaled ? ceil_div(cols, kScaledK) : 0; }
+  // A k of a pair: 32 elements and their scales. 64 k of it are whole bytes in every format.
+  std::int64_t bytes_of_k(std::int64_t k) const;
+  std::int64_t pair_bytes() const {
+    return bytes_of_k(quantized() ? ceil_div(cols, kStoredK) * kStoredK : 2 * k_pairs());
+  }
+  std::int64_t segment_bytes() const { return bytes_of_k(kSegmentK); }  // of a whole segment
   std::int64_t bytes() const { return pairs * pair_bytes(); }
 };
 
@@ -33,14 +44,26 @@ struct PanelLayout {
 struct PanelSource {
   const QuantTensor* weight = nullptr;
   std::int64_t first_row = 0;
+  float tensor_scale = 1.0f;  // not always weight->tensor_scale (Problem::upstream_gate_alpha)
+};
+
+// A packed pair. What a format has no use for is nullptr.
+struct PairData {
+  std::byte* records = nullptr;
+  float* block_scales = nullptr;   // [scale_groups][2 panels]
+  float* output_scales = nullptr;  // [32] tensor scale times row scale; NaN for a row with a NaN among its block scales
 };
 
 // Floats of scratch that pack_panel needs for rows of K elements.
 constexpr std::int64_t pack_scratch_floats(std::int64_t cols) { return kPanelRows * cols; }
 
-// Writes panel 0 or 1 of the pair at `pair`. bf16 rows without scales are copied, everything else goes through
-// decode_row and is rounded once to the element. Cost: reads the 16 rows once (a transposed file: 16 times, from
-// cache).
-void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel, float* scratch, std::byte* pair);
+// Writes panel 0 or 1 of a pair, whose records are zeros or were packed before. Quantised formats are copied code by
+// code; bf16 rows without scales are copied, and everything else goes through decode_row and is rounded once. Cost:
+// reads the 16 rows once (a transposed file: 16 times, from cache). Throws Error(unsupported) for block scales that the
+// layout cannot hold.
+void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel, float* scratch, const PairData& pair);
+
+// For quantised layouts.
+void pack_quantized_panel(const PanelLayout& layout, const PanelSource& source, int panel, const PairData& pair);
 
 }  // namespace sluice::cpu

@@ -24,9 +24,7 @@ class CpuRunner final : public Runner {
   Verdict supports(const Problem& problem) const override {
     if (problem.device.kind != DeviceKind::cpu) return Verdict::no("runs on the CPU only");
     if (problem.graph) return Verdict::no("cannot be captured in a graph");
-    if (problem.recipe != Recipe::bf16) {
-      return Verdict::no("has no recipe " + std::string(recipe_info(problem.recipe).name) + ", only bf16");
-    }
+    if (problem.recipe == Recipe::f32) return Verdict::no("has no recipe f32, which rounds nowhere");
     if (problem.layer.weight_on_input && problem.layer.routing.slots() != 1) {
       return Verdict::no("weights on the input need k = 1");
     }
@@ -37,7 +35,7 @@ class CpuRunner final : public Runner {
     const Verdict verdict = supports(problem);
     if (!verdict.ok) fail(ErrorCode::unsupported, "runner cpu: " + verdict.reason);
     check_weights(problem.layer, weights);
-    auto experts = std::make_unique<CpuExperts>(problem.layer, weights.count());
+    auto experts = std::make_unique<CpuExperts>(problem, weights.count());
     reload(*experts, std::move(weights));
     return experts;
   }
@@ -49,23 +47,22 @@ class CpuRunner final : public Runner {
 
   std::size_t workspace_bytes(const Problem& problem, std::int64_t tokens) const override {
     const LayerSpec& layer = problem.layer;
-    return plan_bytes({tokens, layer.routing.slots(), layer.width(), layer.intermediate, layer.routing.total_experts(),
-                       pool_.size(), kernels_.bf16_x});
+    return plan_bytes(sizes(layer, problem.recipe, tokens, layer.routing.slots(), layer.routing.total_experts()));
   }
 
   void run(const PreparedExperts& prepared, const RunArgs& args) const override {
     const CpuExperts& experts = own(prepared);
-    check_run_args(experts.layer, Recipe::bf16, experts.experts, args);
+    check_run_args(experts.layer, experts.recipe, experts.experts, args);
     const std::int64_t tokens = args.hidden.rows;
     if (tokens == 0) return;
     const Workspace::Scope scope(*args.workspace);
     const std::int64_t valid =
         args.valid_tokens != nullptr ? std::clamp<std::int64_t>(*args.valid_tokens, 0, tokens) : tokens;
-    const RunPlan plan = make_plan({valid, args.top_k, experts.layer.width(), experts.layer.intermediate,
-                                    experts.experts, pool_.size(), kernels_.bf16_x},
-                                   args);
+    const RunPlan plan = make_plan(sizes(experts.layer, experts.recipe, valid, args.top_k, experts.experts), args);
     RunSteps steps{experts, args, plan, kernels_, pool_, valid};
+    steps.quantize_hidden();
     steps.gemm1();
+    steps.quantize_activated();
     steps.gemm2();
     args.sum ? steps.combine() : steps.zero_skipped_routes();
     steps.zero_padding();
@@ -73,6 +70,19 @@ class CpuRunner final : public Runner {
   }
 
  private:
+  RunSizes sizes(const LayerSpec& layer, Recipe recipe, std::int64_t tokens, std::int32_t top_k,
+                 std::int64_t experts) const {
+    // How many scales a row has doesn't depend on what they are.
+    const InputRounding rounding = input_rounding(recipe, 0.0f);
+    const std::int64_t pair = is_gated(layer.activation.kind) ? kPanelRows : kPairRows;
+    RunSizes s{tokens, top_k, layer.width(), layer.intermediate, experts, pool_.size(), kernels_.bf16_x};
+    s.quantized = rounding.quantized;
+    s.scales1 = rounding.scales_of_row(layer.width());
+    s.scales2 = rounding.scales_of_row(layer.intermediate);
+    s.activated_columns = ceil_div(layer.intermediate, pair) * pair;
+    return s;
+  }
+
   static const CpuExperts& own(const PreparedExperts& prepared) {
     const auto* experts = dynamic_cast<const CpuExperts*>(&prepared);
     if (experts == nullptr) fail(ErrorCode::usage, "runner cpu was given the experts of another runner");

@@ -1,4 +1,4 @@
-// The `cpu` runner: experts of recipe bf16 on the processor's own threads.
+// The `cpu` runner: experts of every recipe but f32 on the processor's own threads.
 //
 // Made once by the wiring; one object serves all layers. It computes on the pool it was given, which must not be in use
 // by another caller meanwhile. Row-invariant and repeatable for any number of threads (architecture 4.5): bits depend

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "moe/input_scales.h"
 #include "moe/runner_checks.h"
 
 namespace sluice::cpu {
@@ -31,53 +32,73 @@ Activation kernel_activation(ActivationKind kind) {
   fail(ErrorCode::unsupported, "the CPU kernels don't have this activation");
 }
 
-void check_formats(const ExpertWeights& weights) {
-  for (const auto* list : {&weights.gate, &weights.up, &weights.down}) {
-    for (const QuantTensor& w : *list) {
-      const DType type = w.codes.dtype;
-      if (type == DType::bf16 || type == DType::f16 || type == DType::f32) continue;
-      fail(ErrorCode::unsupported, "expert weights are " + std::string(dtype_name(type)) + " in recipe bf16",
-           "bf16, f16 or f32 weights", "choose a recipe for this format");
-    }
-  }
-}
-
 }  // namespace
 
 ActivationNumbers activation_numbers(const ActivationSpec& spec) {
   return {kernel_activation(spec.kind), spec.alpha, spec.beta, spec.limit, spec.linear_beta};
 }
 
-CpuExperts::CpuExperts(const LayerSpec& layer_, std::int64_t experts_)
-    : layer(layer_), numbers(activation_numbers(layer_.activation)), experts(experts_) {
-  gemm1 = {ceil_div(layer.intermediate, gemm1_columns()), layer.width(), Element::bf16};
-  gemm2 = {ceil_div(layer.width(), kPairRows), layer.intermediate, Element::bf16};
-  in_ = host_buffer(static_cast<std::size_t>(experts * gemm1.bytes()));
-  out_ = host_buffer(static_cast<std::size_t>(experts * gemm2.bytes()));
-  const std::int64_t bias_floats = layer.has_bias ? experts * (gemm1.pairs + gemm2.pairs) * kPairRows : 0;
-  biases_ = host_buffer(static_cast<std::size_t>(bias_floats) * sizeof(float));
+CpuExperts::CpuExperts(const Problem& problem, std::int64_t experts_)
+    : layer(problem.layer),
+      recipe(problem.recipe),
+      upstream_gate_alpha(problem.upstream_gate_alpha),
+      numbers(activation_numbers(problem.layer.activation)),
+      experts(experts_) {
+  const Format format = stored_format(recipe);
+  const bool scaled = recipe == Recipe::fp8_block;
+  gemm1 = {ceil_div(layer.intermediate, gemm1_columns()), layer.width(), format, scaled};
+  gemm2 = {ceil_div(layer.width(), kPairRows), layer.intermediate, format, scaled};
+  const auto bytes = [](std::int64_t count) { return host_buffer(static_cast<std::size_t>(count)); };
+  const auto floats = [&](std::int64_t count) { return bytes(count * std::int64_t{sizeof(float)}); };
+  in_ = bytes(experts * gemm1.bytes());
+  out_ = bytes(experts * gemm2.bytes());
+  if (layer.has_bias) biases_ = floats(experts * pairs() * kPairRows);
+  if (gemm1.quantized() && !scaled) output_scales_ = floats(experts * pairs() * kPairRows);
+  if (scaled) block_scales_ = floats(experts * block_scales_of_expert());
 }
 
 std::int64_t CpuExperts::resident_bytes() const {
-  return static_cast<std::int64_t>(in_.bytes() + out_.bytes() + biases_.bytes());
+  return static_cast<std::int64_t>(in_.bytes() + out_.bytes() + biases_.bytes() + output_scales_.bytes() +
+                                   block_scales_.bytes());
+}
+
+PairData CpuExperts::gemm1_data(std::int64_t e, std::int64_t pair) const {
+  return {in_.as<std::byte>() + e * gemm1.bytes() + pair * gemm1.pair_bytes(),
+          block_scales(e, 2 * pair * gemm1.scale_groups()), output_scales(e, pair)};
+}
+
+PairData CpuExperts::gemm2_data(std::int64_t e, std::int64_t pair) const {
+  const std::int64_t before = 2 * gemm1.pairs * gemm1.scale_groups();
+  return {out_.as<std::byte>() + e * gemm2.bytes() + pair * gemm2.pair_bytes(),
+          block_scales(e, before + 2 * pair * gemm2.scale_groups()), output_scales(e, gemm1.pairs + pair)};
+}
+
+Epilogue CpuExperts::gemm1_epilogue(std::int64_t e, std::int64_t pair) const {
+  return {nullptr, output_scales(e, pair), bias(e, pair), recipe == Recipe::nvfp4_w4a4_cutlass};
+}
+
+Epilogue CpuExperts::gemm2_epilogue(std::int64_t e, std::int64_t pair) const {
+  return {nullptr, output_scales(e, gemm1.pairs + pair), bias(e, gemm1.pairs + pair), false};
 }
 
 // One work item is a few pairs, expert by expert, so that the pages of a mapped file are read in order.
 void CpuExperts::fill(const ExpertWeights& weights, ThreadPool& pool) {
   check_weights(layer, weights);
-  check_formats(weights);
+  check_formats(recipe, weights);
   if (weights.count() != experts) {
     fail(ErrorCode::usage, "reload with " + std::to_string(weights.count()) + " experts", std::to_string(experts));
   }
+  const LayerInputScales scales = layer_input_scales(recipe, weights.input_scales);
+  input1 = input_rounding(recipe, scales.gemm1);
+  input2 = input_rounding(recipe, scales.gemm2);
   const std::int64_t longest = std::max(gemm1.cols, gemm2.cols);
   const Buffer scratch =
       host_buffer(static_cast<std::size_t>(pool.size() * pack_scratch_floats(longest)) * sizeof(float));
-  const std::int64_t pairs = gemm1.pairs + gemm2.pairs;
   constexpr std::int64_t kGrainPairs = 8;
-  pool.parallel_for(experts * pairs, kGrainPairs, [&](std::int64_t begin, std::int64_t end, int worker) {
+  pool.parallel_for(experts * pairs(), kGrainPairs, [&](std::int64_t begin, std::int64_t end, int worker) {
     float* floats = scratch.as<float>() + worker * pack_scratch_floats(longest);
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t e = i / pairs, pair = i % pairs;
+      const std::int64_t e = i / pairs(), pair = i % pairs();
       if (pair == 0) pack_biases(weights, e);
       if (pair < gemm1.pairs) pack_gemm1_pair(weights, e, pair, floats);
       if (pair >= gemm1.pairs) pack_gemm2_pair(weights, e, pair - gemm1.pairs, floats);
@@ -86,23 +107,26 @@ void CpuExperts::fill(const ExpertWeights& weights, ThreadPool& pool) {
 }
 
 void CpuExperts::pack_gemm1_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair, float* scratch) {
-  std::byte* to = in_.as<std::byte>() + e * gemm1.bytes() + pair * gemm1.pair_bytes();
+  const PairData to = gemm1_data(e, pair);
   const std::int64_t row = pair * gemm1_columns();
   const QuantTensor& first = gated() ? weights.gate[e] : weights.up[e];
-  pack_panel(gemm1, {&first, row}, 0, scratch, to);
-  pack_panel(gemm1, {&weights.up[e], gated() ? row : row + kPanelRows}, 1, scratch, to);
+  const QuantTensor& second = weights.up[e];
+  const float up_scale = upstream_gate_alpha ? first.tensor_scale : second.tensor_scale;
+  pack_panel(gemm1, {&first, row, input1.output_factor * first.tensor_scale}, 0, scratch, to);
+  pack_panel(gemm1, {&second, gated() ? row : row + kPanelRows, input1.output_factor * up_scale}, 1, scratch, to);
 }
 
 void CpuExperts::pack_gemm2_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair, float* scratch) {
-  std::byte* to = out_.as<std::byte>() + e * gemm2.bytes() + pair * gemm2.pair_bytes();
-  const std::int64_t row = pair * kPairRows;
-  pack_panel(gemm2, {&weights.down[e], row}, 0, scratch, to);
-  pack_panel(gemm2, {&weights.down[e], row + kPanelRows}, 1, scratch, to);
+  const PairData to = gemm2_data(e, pair);
+  const QuantTensor& down = weights.down[e];
+  const float scale = input2.output_factor * down.tensor_scale;
+  pack_panel(gemm2, {&down, pair * kPairRows, scale}, 0, scratch, to);
+  pack_panel(gemm2, {&down, pair * kPairRows + kPanelRows, scale}, 1, scratch, to);
 }
 
 void CpuExperts::pack_biases(const ExpertWeights& weights, std::int64_t e) {
   if (!layer.has_bias) return;
-  float* to = bias(e);
+  float* to = bias(e, 0);
   for (std::int64_t i = 0; i < layer.intermediate; ++i) {
     if (!gated()) {
       to[i] = decode_bias(weights.up_bias[e], i);

@@ -24,6 +24,7 @@ struct Chunk {
 // Scratch of one worker.
 struct WorkerScratch {
   std::byte* x = nullptr;            // [kChunkRows] packed input rows
+  float* x_scales = nullptr;         // [kChunkRows, scales1] of them
   std::int64_t* tokens = nullptr;    // [kChunkRows] row numbers in `hidden`
   float* scales = nullptr;           // [kChunkRows] for weight_on_input
   std::int64_t packed_chunk = -1;    // whose rows are in x
@@ -39,6 +40,11 @@ struct RunSizes {
   std::int64_t experts = 0;       // E_local
   int workers = 1;
   Element x_element = Element::bf16;
+  // Recipes that quantise inputs:
+  bool quantized = false;
+  std::int64_t scales1 = 0;            // scales of an input row of GEMM1
+  std::int64_t scales2 = 0;            // of GEMM2
+  std::int64_t activated_columns = 0;  // of an activated row before it is quantised: I, filled up to whole pairs
 };
 
 struct RunPlan {
@@ -46,9 +52,17 @@ struct RunPlan {
   const Chunk* chunks = nullptr;
   std::int64_t chunk_count = 0;
   std::byte* intermediate = nullptr;  // [R] packed rows of I, chunk after chunk
-  Bf16* slot_rows = nullptr;          // [valid T * k, W] of the Sum output, unweighted; nullptr for Routes
-  WorkerScratch* workers = nullptr;   // [workers]
+  // Recipes that quantise inputs, else nullptr:
+  Bf16* operands = nullptr;              // [valid T, operand_columns(W)] quantised hidden rows
+  float* operand_scales = nullptr;       // [valid T, scales1]
+  float* activated = nullptr;            // [R, activated_columns]
+  float* intermediate_scales = nullptr;  // [R, scales2]
+  Bf16* slot_rows = nullptr;             // [valid T * k, W] of the Sum output, unweighted; nullptr for Routes
+  WorkerScratch* workers = nullptr;      // [workers]
 };
+
+// Row pitch of quantised rows, which are filled up with zeros.
+constexpr std::int64_t operand_columns(std::int64_t cols) { return ceil_div(cols, kStoredK) * kStoredK; }
 
 // Upper bound for make_plan with any routing.
 std::size_t plan_bytes(const RunSizes& sizes);

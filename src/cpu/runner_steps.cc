@@ -11,6 +11,8 @@ void zero_row(const TensorView& out, std::int64_t row) {
   std::memset(static_cast<std::byte*>(out.data) + dtype_bytes(out.dtype, row * out.row_stride), 0, bytes);
 }
 
+constexpr std::int64_t kQuantizedRows = 8;  // of a task
+
 Element element_of(DType type) { return type == DType::bf16 ? Element::bf16 : Element::f32; }
 
 }  // namespace
@@ -31,9 +33,23 @@ void RunSteps::for_each_piece(std::int64_t pairs,
   });
 }
 
+// A token's row is quantised once, for all experts that it goes to.
+void RunSteps::quantize_hidden() const {
+  const InputRounding& rounding = experts.input1;
+  if (!rounding.quantized) return;
+  const std::int64_t pitch = operand_columns(width()), scales = rounding.scales_of_row(width());
+  pool.parallel_for(valid_tokens, kQuantizedRows, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      InputRow row{args.hidden.row<Bf16>(t), Element::bf16, width(), nullptr, plan.operand_scales + t * scales};
+      if (experts.layer.weight_on_input) row.factor = args.weights + t;  // k = 1
+      quantize_row(kernels, rounding, row, plan.operands + t * pitch, Element::bf16);
+    }
+  });
+}
+
 PackedRows RunSteps::input_rows(std::int64_t chunk, WorkerScratch& scratch) const {
   const Chunk& c = plan.chunks[chunk];
-  const PackedRows packed{scratch.x, kernels.bf16_x, c.rows, width()};
+  const PackedRows packed{scratch.x, kernels.bf16_x, c.rows, width(), scratch.x_scales};
   if (scratch.packed_chunk == chunk) return packed;
   scratch.packed_chunk = chunk;
   const std::int64_t* routes = plan.sorted.routes + c.first_row;
@@ -41,20 +57,30 @@ PackedRows RunSteps::input_rows(std::int64_t chunk, WorkerScratch& scratch) cons
     scratch.tokens[i] = routes[i] / args.top_k;
     scratch.scales[i] = args.weights[routes[i]];
   }
+  const bool quantized = experts.input1.quantized;
   PackArgs pack;
-  pack.x = args.hidden.data;
+  pack.x = quantized ? plan.operands : args.hidden.data;
   pack.from = Element::bf16;
-  pack.row_stride = args.hidden.row_stride;
+  pack.row_stride = quantized ? operand_columns(width()) : args.hidden.row_stride;
   pack.rows = scratch.tokens;
-  pack.scale = experts.layer.weight_on_input ? scratch.scales : nullptr;
+  pack.scale = experts.layer.weight_on_input && !quantized ? scratch.scales : nullptr;
   pack.cols = width();
   pack_rows(kernels, pack, c.rows, packed);
+  gather_input_scales(c, scratch);
   return packed;
+}
+
+void RunSteps::gather_input_scales(const Chunk& chunk, WorkerScratch& scratch) const {
+  const std::int64_t count = experts.input1.scales_of_row(width());
+  for (std::int64_t i = 0; i < chunk.rows; ++i) {
+    std::copy_n(plan.operand_scales + scratch.tokens[i] * count, count, scratch.x_scales + i * count);
+  }
 }
 
 PackedRows RunSteps::intermediate_rows(const Chunk& chunk) const {
   std::byte* data = plan.intermediate + chunk.first_row * packed_row_bytes(intermediate(), kernels.bf16_x);
-  return {data, kernels.bf16_x, chunk.rows, intermediate()};
+  const float* scales = plan.intermediate_scales + chunk.first_row * experts.input2.scales_of_row(intermediate());
+  return {data, kernels.bf16_x, chunk.rows, intermediate(), scales};
 }
 
 void RunSteps::gemm1() const {
@@ -67,23 +93,62 @@ void RunSteps::gemm1() const {
 
 void RunSteps::gemm1_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const {
   Totals totals;
-  multiply_pair(kernels.bf16, experts.gemm1, experts.gemm1_pair(chunk.expert, pair), x, totals);
+  multiply_pair(kernels, experts.gemm1, experts.gemm1_pair(chunk.expert, pair), x, totals);
+  activate_pair(chunk, pair, experts.input1.token_scales ? x.scales : nullptr, totals);
+}
+
+// Into packed intermediates, or into plain rows of f32 that are quantised when they are whole.
+void RunSteps::activate_pair(const Chunk& chunk, std::int64_t pair, const float* token_scales, Totals& totals) const {
   const PackedRows rows = intermediate_rows(chunk);
+  const bool quantized = experts.input2.quantized;
   const std::int64_t column = pair * experts.gemm1_columns();
   ActivateArgs a;
   a.numbers = experts.numbers;
-  a.bias = experts.gemm1_bias(chunk.expert, pair);
+  a.epilogue = experts.gemm1_epilogue(chunk.expert, pair);
   a.columns = static_cast<int>(std::min(experts.gemm1_columns(), intermediate() - column));
   a.gated = experts.gated();
-  a.to = kernels.bf16_x;
+  a.to = quantized ? Element::f32 : kernels.bf16_x;
+  a.round_out = !quantized || experts.recipe == Recipe::nvfp4_w4a4_cutlass;
+  a.row_stride = quantized ? activated_columns() : kSegmentK;
+  const std::int64_t filled =
+      pair + 1 == experts.gemm1.pairs ? operand_columns(intermediate()) - activated_columns() : 0;
   const BlockSplit split(chunk.rows);
   for (std::int64_t b = 0; b < split.blocks; ++b) {
     a.tokens = split.tokens(b);
     a.totals = totals.block(split, b);
+    if (token_scales != nullptr) a.epilogue.token_scale = token_scales + split.first(b);
+    if (quantized) {
+      a.block = plan.activated + (chunk.first_row + split.first(b)) * a.row_stride + column;
+      kernels.activate(a);
+      continue;
+    }
     const std::int64_t segment = column / kSegmentK * a.tokens * kSegmentK;
-    a.block = rows.block(split, b) + (segment + column % kSegmentK) * element_bytes(a.to);
+    std::byte* block = rows.block(split, b) + (segment + column % kSegmentK) * element_bytes(a.to);
+    a.block = block;
     kernels.activate(a);
+    for (std::int64_t t = 0; t < a.tokens && filled > 0; ++t) {
+      std::memset(block + (t * kSegmentK + experts.gemm1_columns()) * element_bytes(a.to), 0,
+                  static_cast<std::size_t>(filled * element_bytes(a.to)));
+    }
   }
+}
+
+void RunSteps::quantize_activated() const {
+  const InputRounding& rounding = experts.input2;
+  if (!rounding.quantized) return;
+  const std::int64_t scales = rounding.scales_of_row(intermediate());
+  pool.parallel_for(plan.chunk_count, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t c = begin; c < end; ++c) {
+      const Chunk& chunk = plan.chunks[c];
+      const PackedRows packed = intermediate_rows(chunk);
+      for (std::int64_t i = 0; i < chunk.rows; ++i) {
+        const std::int64_t r = chunk.first_row + i;
+        const InputRow row{plan.activated + r * activated_columns(), Element::f32, intermediate(), nullptr,
+                           plan.intermediate_scales + r * scales};
+        quantize_packed_row(kernels, rounding, row, packed, i);
+      }
+    }
+  });
 }
 
 void RunSteps::gemm2() const {
@@ -96,7 +161,7 @@ void RunSteps::gemm2() const {
 void RunSteps::gemm2_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const {
   const std::int64_t column = pair * kPairRows;
   StoreArgs s;
-  s.bias = experts.gemm2_bias(chunk.expert, pair);
+  s.epilogue = experts.gemm2_epilogue(chunk.expert, pair);
   s.columns = static_cast<int>(std::min<std::int64_t>(kPairRows, width() - column));
   s.to = args.sum ? Element::bf16 : element_of(args.routes.dtype);
   s.round_bf16 = true;
@@ -109,12 +174,13 @@ void RunSteps::gemm2_pair(const Chunk& chunk, std::int64_t pair, const PackedRow
     __builtin_prefetch(y + routes[i] * s.row_stride * element_bytes(s.to), 1, 2);
   }
   Totals totals;
-  multiply_pair(kernels.bf16, experts.gemm2, experts.gemm2_pair(chunk.expert, pair), x, totals);
+  multiply_pair(kernels, experts.gemm2, experts.gemm2_pair(chunk.expert, pair), x, totals);
   const BlockSplit split(chunk.rows);
   for (std::int64_t b = 0; b < split.blocks; ++b) {
     s.tokens = split.tokens(b);
     s.totals = totals.block(split, b);
     s.rows = routes + split.first(b);
+    if (experts.input2.token_scales) s.epilogue.token_scale = x.scales + split.first(b);
     kernels.store(s);
   }
 }

@@ -1,4 +1,5 @@
-// The steps of one call of the `cpu` runner, in order: GEMM1 with activation, GEMM2, weighted sum.
+// The steps of one call of the `cpu` runner, in order: GEMM1 with activation, GEMM2, weighted sum; with what each reads
+// quantised before it where the recipe says so.
 //
 // Made and used by CpuRunner::run only. Each step is one parallel loop over the pool; between them the pool is the
 // barrier. Which worker does what is decided at run time and changes no bit.
@@ -22,7 +23,9 @@ struct RunSteps {
   ThreadPool& pool;
   std::int64_t valid_tokens;
 
-  void gemm1() const;                // hidden > intermediate
+  void quantize_hidden() const;      // hidden > operands; nothing for recipes with bf16 inputs
+  void gemm1() const;                // hidden or operands > intermediate or activated rows
+  void quantize_activated() const;   // activated rows > intermediate
   void gemm2() const;                // intermediate > slot rows, or the Routes output
   void combine() const;              // slot rows > Sum output
   void zero_skipped_routes() const;  // rows of the Routes output that no expert wrote
@@ -34,12 +37,15 @@ struct RunSteps {
   void for_each_piece(std::int64_t pairs,
                       FunctionRef<void(std::int64_t, std::int64_t, std::int64_t, WorkerScratch&)> body) const;
   PackedRows input_rows(std::int64_t chunk, WorkerScratch& scratch) const;
+  void gather_input_scales(const Chunk& chunk, WorkerScratch& scratch) const;
+  void activate_pair(const Chunk& chunk, std::int64_t pair, const float* token_scales, Totals& totals) const;
   PackedRows intermediate_rows(const Chunk& chunk) const;
   void gemm1_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const;
   void gemm2_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const;
   void combine_token(std::int64_t t, WorkerScratch& scratch) const;
   void record_chunk(const Chunk& chunk, std::int64_t index, WorkerScratch& scratch) const;
 
+  std::int64_t activated_columns() const { return experts.gemm1.pairs * experts.gemm1_columns(); }
   std::int64_t width() const { return experts.layer.width(); }
   std::int64_t intermediate() const { return experts.layer.intermediate; }
 };

@@ -28,7 +28,11 @@ class StageRows final : public StageSink {
   void record(std::string_view stage, const ConstTensorView& rows, const std::int64_t* route) override {
     for (std::int64_t i = 0; i < rows.rows; ++i) {
       Row& row = stages_[std::string(stage)][route != nullptr ? route[i] : i];
-      row.assign(rows.row<float>(i), rows.row<float>(i) + rows.cols);
+      row.resize(static_cast<std::size_t>(rows.cols));
+      for (std::int64_t c = 0; c < rows.cols; ++c) {
+        row[static_cast<std::size_t>(c)] =
+            rows.dtype == DType::u8 ? rows.row<std::uint8_t>(i)[c] : rows.row<float>(i)[c];
+      }
     }
   }
   // Rows of a stage by t * k + s; empty when it was not recorded.
@@ -37,6 +41,18 @@ class StageRows final : public StageSink {
  private:
   std::map<std::string, std::map<std::int64_t, Row>> stages_;
 };
+
+inline Problem recipe_problem(Recipe recipe, std::int64_t hidden, std::int64_t intermediate, std::int32_t experts,
+                              std::int32_t top_k) {
+  Problem p = make_problem(hidden, intermediate, experts, top_k);
+  p.recipe = recipe;
+  return p;
+}
+
+inline std::vector<Recipe> quantized_recipes() {
+  return {Recipe::fp8_tensor,         Recipe::fp8_block,   Recipe::nvfp4_w4a16, Recipe::nvfp4_w4a4_cutedsl,
+          Recipe::nvfp4_w4a4_cutlass, Recipe::mxfp4_w4a16, Recipe::mxfp4_w4a8};
+}
 
 // Row n of a weight in bf16, as f32.
 inline Row weight_row(const QuantTensor& weight, std::int64_t n) {

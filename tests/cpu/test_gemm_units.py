@@ -29,11 +29,19 @@ def test_exports_its_table_only(unit):
 
 
 # Sums that are spilled cost more than half of the speed and are invisible in the source.
-def test_largest_kernel_keeps_its_sums_in_registers():
+@pytest.mark.parametrize(
+    "pattern, count",
+    [
+        (", 12>(", 4),  # segment: bf16, bf16 scaled, f32 x bf16, f32 x f32
+        (" fused<", 16),  # fp8, fp8 scaled, nvfp4, mxfp4 for 1 to 4 tokens
+    ],
+)
+def test_kernels_keep_their_sums_in_registers(pattern, count):
     (path,) = BUILD.glob("src/cpu/CMakeFiles/sluice_cpu.dir/isa/gemm_avx512_bf16.cc.o")
     command = ["objdump", "-dC", "--no-show-raw-insn", path]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    kernels = [f for f in text.split("\n\n") if ", 12>(" in f.lstrip().split("\n", 1)[0]]
-    assert len(kernels) == 3  # bf16, f32 x bf16, f32 x f32
-    for kernel in kernels:
+    names = {f.lstrip().split("\n", 1)[0]: f for f in text.split("\n\n")}
+    kernels = {name: f for name, f in names.items() if f"{pattern}" in name.replace("::fused<", ":: fused<")}
+    assert len(kernels) == count
+    for kernel in kernels.values():
         assert [line for line in kernel.split("\n") if "zmm" in line and ("(%rsp)" in line or "(%rbp)" in line)] == []

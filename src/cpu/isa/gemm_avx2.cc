@@ -48,6 +48,11 @@ struct YmmPair {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     return {_mm256_andnot_ps(sign, v.lo), _mm256_andnot_ps(sign, v.hi)};
   }
+  // 2^floor(log2 v) of a positive normal number, 0 below.
+  static SLUICE_INLINE F exponent(F v) {
+    const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7F800000));
+    return {_mm256_and_ps(v.lo, mask), _mm256_and_ps(v.hi, mask)};
+  }
   static SLUICE_INLINE F copy_sign(F size, F from) {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     const F s = abs(size);

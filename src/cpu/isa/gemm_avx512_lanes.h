@@ -37,6 +37,8 @@ struct Zmm {
   static SLUICE_INLINE F bit_xor(F a, F b) { return _mm512_xor_ps(a, b); }
   static SLUICE_INLINE F negate(F v) { return _mm512_xor_ps(v, broadcast(-0.0f)); }
   static SLUICE_INLINE F abs(F v) { return _mm512_andnot_ps(broadcast(-0.0f), v); }
+  // 2^floor(log2 v) of a positive normal number, 0 below.
+  static SLUICE_INLINE F exponent(F v) { return _mm512_and_ps(v, _mm512_castsi512_ps(_mm512_set1_epi32(0x7F800000))); }
   static SLUICE_INLINE F copy_sign(F size, F sign) {
     return _mm512_or_ps(abs(size), _mm512_and_ps(sign, broadcast(-0.0f)));
   }

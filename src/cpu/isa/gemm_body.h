@@ -23,6 +23,7 @@ namespace {
 // Not std::integral_constant: its conversion operator would be a function that other units have too.
 template <int I>
 struct Index {
+  static constexpr int kValue = I;
   SLUICE_INLINE constexpr operator int() const { return I; }  // NOLINT(google-explicit-constructor)
 };
 
@@ -67,6 +68,16 @@ struct F32Weights {
   }
 };
 
+// Adds the chain of one token and panel to its total.
+template <class V, bool Scaled>
+SLUICE_INLINE void add_chain(const GemmSegment& g, int panel, int token, int block_tokens, typename V::F chain) {
+  float* total = g.totals + (panel * block_tokens + token) * kPanelRows;
+  if constexpr (Scaled) {
+    chain = V::mul(chain, V::broadcast(g.x_scale[token * g.x_scale_stride] * g.w_scale[panel]));
+  }
+  V::store(total, V::add(g.first ? V::zero() : V::load(total), chain));
+}
+
 // `Steps` k pairs of `Panels` x `Tokens` sums.
 template <class M, int Panels, int Tokens, int Steps, class F>
 SLUICE_INLINE void multiply(F (&acc)[Panels][Tokens], const char* weights, const typename M::X* x) {
@@ -82,7 +93,7 @@ SLUICE_INLINE void multiply(F (&acc)[Panels][Tokens], const char* weights, const
 }
 
 // Sums of one segment for tokens [first, first + Tokens) of a block of `block_tokens`, panels from `panel` on.
-template <class M, int Panels, int Tokens>
+template <class M, bool Scaled, int Panels, int Tokens>
 SLUICE_INLINE void segment_part(const GemmSegment& g, int panel, int first, int block_tokens, int prefetch_lines) {
   using V = typename M::Vector;
   constexpr int kSteps = V::kSteps;
@@ -105,35 +116,32 @@ SLUICE_INLINE void segment_part(const GemmSegment& g, int panel, int first, int 
     x += 2;
   }
 
-  float* totals = g.totals + (panel * block_tokens + first) * kPanelRows;
   repeat<Panels * Tokens>([&](auto i) __attribute__((always_inline)) {
-    float* total = totals + (i / Tokens * block_tokens + i % Tokens) * kPanelRows;
-    const typename V::F before = g.first ? V::zero() : V::load(total);
-    V::store(total, V::add(before, acc[i / Tokens][i % Tokens]));
+    add_chain<V, Scaled>(g, panel + i / Tokens, first + i % Tokens, block_tokens, acc[i / Tokens][i % Tokens]);
   });
 }
 
-template <class M, int BlockTokens>
+template <class M, bool Scaled, int BlockTokens>
 void segment(const GemmSegment& g) {
   using V = typename M::Vector;
   // Few tokens have too few sums in one panel to hide the latency of an addition: both panels at once.
   if constexpr (BlockTokens <= V::kBothPanelTokens) {
-    return segment_part<M, 2, BlockTokens>(g, 0, 0, BlockTokens, g.prefetch_lines);
+    return segment_part<M, Scaled, 2, BlockTokens>(g, 0, 0, BlockTokens, g.prefetch_lines);
   }
   constexpr int kWhole = BlockTokens / V::kTokens * V::kTokens;
   constexpr int kRest = BlockTokens - kWhole;
   for (int panel = 0; panel < 2; panel += V::kPanels) {
     int lines = panel == 0 ? g.prefetch_lines : 0;  // once for all parts of the block
     for (int first = 0; first < kWhole; first += V::kTokens, lines = 0) {
-      segment_part<M, V::kPanels, V::kTokens>(g, panel, first, BlockTokens, lines);
+      segment_part<M, Scaled, V::kPanels, V::kTokens>(g, panel, first, BlockTokens, lines);
     }
-    if constexpr (kRest > 0) segment_part<M, V::kPanels, kRest>(g, panel, kWhole, BlockTokens, lines);
+    if constexpr (kRest > 0) segment_part<M, Scaled, V::kPanels, kRest>(g, panel, kWhole, BlockTokens, lines);
   }
 }
 
-template <class M>
+template <class M, bool Scaled = false>
 constexpr void fill(GemmKernel (&table)[kBlockTokens + 1]) {
-  [&]<int... I>(std::integer_sequence<int, I...>) { ((table[I + 1] = segment<M, I + 1>), ...); }
+  [&]<int... I>(std::integer_sequence<int, I...>) { ((table[I + 1] = segment<M, Scaled, I + 1>), ...); }
   (std::make_integer_sequence<int, kBlockTokens>{});
 }
 

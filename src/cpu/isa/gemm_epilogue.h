@@ -3,37 +3,11 @@
 #pragma once
 
 #include "cpu/isa/gemm_activation.h"
+#include "cpu/isa/gemm_decode.h"
+#include "cpu/isa/gemm_quantize.h"
 
 namespace sluice::cpu {
 namespace {
-
-constexpr std::int64_t kLanes = kPanelRows;
-
-SLUICE_INLINE std::int64_t bytes_of(Element e, std::int64_t count) { return count * (e == Element::f32 ? 4 : 2); }
-
-// 16 elements, or the first `count` of them with zeros for the rest.
-template <class V>
-SLUICE_INLINE typename V::F load_elements(const char* from, Element type, std::int64_t count = kLanes) {
-  if (count < kLanes) {
-    alignas(64) char whole[kLanes * 4] = {};
-    std::memcpy(whole, from, static_cast<std::size_t>(bytes_of(type, count)));
-    return load_elements<V>(whole, type);
-  }
-  return type == Element::f32 ? V::load(reinterpret_cast<const float*>(from)) : V::load_bf16(from);
-}
-
-template <class V>
-SLUICE_INLINE void store_elements(char* to, Element type, typename V::F value, std::int64_t count = kLanes) {
-  if (count < kLanes) {
-    alignas(64) char whole[kLanes * 4];
-    store_elements<V>(whole, type, value);
-    std::memcpy(to, whole, static_cast<std::size_t>(bytes_of(type, count)));
-  } else if (type == Element::f32) {
-    V::store(reinterpret_cast<float*>(to), value);
-  } else {
-    V::store_bf16(to, value);
-  }
-}
 
 // `count` columns of one row, at most a segment, into `to`; `scale` is nullptr or the row's factor.
 template <class V>
@@ -48,7 +22,8 @@ void pack_columns(const PackArgs& a, const char* from, std::int64_t count, const
       store_elements<V>(to + bytes_of(a.to, c), a.to, v, lanes);
     }
   }
-  if (count % 2 != 0) std::memset(to + bytes_of(a.to, count), 0, static_cast<std::size_t>(bytes_of(a.to, 1)));
+  const std::int64_t stored = (count + kStoredK - 1) / kStoredK * kStoredK;
+  std::memset(to + bytes_of(a.to, count), 0, static_cast<std::size_t>(bytes_of(a.to, stored - count)));
 }
 
 template <class V>
@@ -65,10 +40,14 @@ void pack(const PackArgs& a) {
   }
 }
 
+// The output of panel `panel` for token `t` of a block of `tokens`.
 template <class V>
-SLUICE_INLINE typename V::F biased(const float* totals, const float* bias) {
-  const typename V::F total = V::load(totals);
-  return bias == nullptr ? total : V::add(total, V::load(bias));
+SLUICE_INLINE typename V::F finished(const float* totals, const Epilogue& e, int panel, int t, int tokens) {
+  typename V::F v = V::load(totals + (panel * tokens + t) * kPanelRows);
+  if (e.token_scale != nullptr) v = V::mul(v, V::broadcast(e.token_scale[t]));
+  if (e.output_scale != nullptr) v = V::mul(v, V::load(e.output_scale + panel * kPanelRows));
+  if (e.round_scaled) v = V::round_bf16(v);
+  return e.bias == nullptr ? v : V::add(v, V::load(e.bias + panel * kPanelRows));
 }
 
 template <class V>
@@ -79,8 +58,7 @@ void store(const StoreArgs& a) {
     for (int p = 0; p < 2 && p * kPanelRows < a.columns; ++p) {
       const int columns = a.columns - p * kPanelRows < kPanelRows ? a.columns - p * kPanelRows : kPanelRows;
       char* to = y + bytes_of(a.to, p * kPanelRows);
-      typename V::F v =
-          biased<V>(a.totals + (p * a.tokens + t) * kPanelRows, a.bias != nullptr ? a.bias + p * kPanelRows : nullptr);
+      typename V::F v = finished<V>(a.totals, a.epilogue, p, t, a.tokens);
       if (a.round_bf16) v = V::round_bf16(v);
       if (a.accumulate) v = V::add(load_elements<V>(to, a.to, columns), v);
       store_elements<V>(to, a.to, v, columns);
@@ -97,16 +75,15 @@ SLUICE_INLINE void store_intermediate(const ActivateArgs& a, char* to, typename 
     for (int i = columns > 0 ? columns : 0; i < kPanelRows; ++i) lanes[i] = 0.0f;
     value = V::load(lanes);
   }
-  store_elements<V>(to, a.to, V::round_bf16(value));
+  store_elements<V>(to, a.to, a.round_out ? V::round_bf16(value) : value);
 }
 
 template <class V>
 void activate(const ActivateArgs& a) {
-  const float* second_bias = a.bias != nullptr ? a.bias + kPanelRows : nullptr;
   for (int t = 0; t < a.tokens; ++t) {
-    char* to = static_cast<char*>(a.block) + bytes_of(a.to, t * kSegmentK);
-    const typename V::F first = biased<V>(a.totals + t * kPanelRows, a.bias);
-    const typename V::F second = biased<V>(a.totals + (a.tokens + t) * kPanelRows, second_bias);
+    char* to = static_cast<char*>(a.block) + bytes_of(a.to, t * a.row_stride);
+    const typename V::F first = finished<V>(a.totals, a.epilogue, 0, t, a.tokens);
+    const typename V::F second = finished<V>(a.totals, a.epilogue, 1, t, a.tokens);
     if (a.gated) {
       store_intermediate<V>(a, to, activation<V>(a.numbers, first, second), a.columns);
     } else {
@@ -190,6 +167,11 @@ constexpr GemmKernels make_table(const char* name, Element bf16_x) {
   fill<Bf16>(table.bf16);
   fill<Bf16Weights<V>>(table.f32_bf16);
   fill<F32Weights<V>>(table.f32);
+  fill<Bf16, true>(table.bf16_scaled);
+  table.decode[static_cast<int>(Format::fp8)] = decode_fp8;
+  table.decode[static_cast<int>(Format::nvfp4)] = decode_fp4<Nvfp4Code>;
+  table.decode[static_cast<int>(Format::mxfp4)] = decode_fp4<Mxfp4Code>;
+  table.quantize = quantize<V>;
   table.pack = pack<V>;
   table.store = store<V>;
   table.activate = activate<V>;

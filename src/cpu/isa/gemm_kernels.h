@@ -5,12 +5,20 @@
 // inline functions, no standard containers.
 //
 // Weights come in panels of 16 output rows, two panels ("a pair") interleaved in one record stream:
-//   bf16: [K/2][2 panels][16 rows][2 k]    f32: [K][2 panels][16 rows]
-// so that 16 vector lanes are 16 outputs, inputs are broadcast and nothing is reduced across lanes.
-// Inputs come in blocks of 1 to 12 tokens: [segment][token][kSegmentK], the last segment too.
+//   bf16   [K/2][2 panels][16 rows][2 k]    f32: [K][2 panels][16 rows]
+//   fp8    [K/4][2 panels][4 quads of rows][2 k pairs][4 rows][2 k]                     e4m3 codes
+//   nvfp4  [K/64] of { scales [4 groups of 16 k][2 panels][16 rows], codes }            72 bytes for 128 weights
+//   mxfp4  [K/64] of { scales [2 groups of 32 k][2 panels][16 rows], codes }            68 bytes for 128 weights
+//          codes: [8 octets of k][2 panels][16 rows][32 bits]; k = 8 octet + 2 j + h in bits 16 h + 4 j, e2m1
+//          scales: one byte E m of E * 8 + m: nvfp4 (1 + m / 8) * 2^(8 - E), m < 8; mxfp4 2^(127 - byte)
+// so that 16 vector lanes are 16 outputs, inputs are broadcast and nothing is reduced across lanes. Codes times block
+// scales are exact in bf16, so one kernel of bf16 operands serves every format: weights are decoded in registers for
+// few tokens, and otherwise once a segment into a buffer of the bf16 layout. Inputs come in blocks of 1 to 12 tokens:
+// [segment][token][kSegmentK], the last segment too, zeros up to a multiple of kStoredK.
 //
-// One accumulation for every output, whatever the block: in each segment of kSegmentK products one ascending chain from
-// zero, segments added in ascending order, all in f32 (architecture 4.5).
+// One accumulation for every output, whatever the block: in each segment of kSegmentK products (kScaledK where an input
+// group and a weight block have a scale) one ascending chain from zero, segments added in ascending order, all in f32
+// (architecture 4.5).
 #pragma once
 
 #include <cstddef>
@@ -21,9 +29,14 @@ namespace sluice::cpu {
 inline constexpr int kPanelRows = 16;
 inline constexpr int kPairRows = 32;
 inline constexpr int kSegmentK = 256;  // recipe_info(bf16).segment_k; checked where kernels are chosen
+inline constexpr int kScaledK = 128;   // recipe_info(fp8_block).segment_k
+inline constexpr int kStoredK = 64;    // quantised formats store whole records of this many k
 inline constexpr int kBlockTokens = 12;
+inline constexpr int kFusedTokens = 4;  // up to which weights are decoded in registers
 
-enum class Element : std::uint8_t { f32, bf16 };
+enum class Element : std::uint8_t { f32, bf16 };                    // of inputs, outputs and panels that are multiplied
+enum class Format : std::uint8_t { f32, bf16, fp8, nvfp4, mxfp4 };  // of stored panels
+inline constexpr int kFormats = 5;
 
 // One segment of one pair for one block of tokens.
 struct GemmSegment {
@@ -32,10 +45,21 @@ struct GemmSegment {
   std::int64_t k_pairs = 0;       // products / 2, at most kSegmentK / 2
   float* totals = nullptr;        // [2 panels][tokens][16]
   bool first = true;              // totals are set instead of added to
+  // Scaled kernels: totals += chain * (x_scale[token * x_scale_stride] * w_scale[panel]).
+  const float* x_scale = nullptr;
+  std::int64_t x_scale_stride = 0;
+  const float* w_scale = nullptr;
   const void* prefetch = nullptr;
   int prefetch_lines = 0;  // cache lines fetched from `prefetch` on in every unrolled step (4 k pairs)
 };
 using GemmKernel = void (*)(const GemmSegment&);
+
+// One stored segment of a pair > bf16 panels, exactly. k pairs are rounded up to whole records.
+struct DecodeArgs {
+  const void* weights = nullptr;
+  std::int64_t k_pairs = 0;
+  void* panels = nullptr;  // [k pairs][2 panels][16 rows][2 k] bf16
+};
 
 // Copies rows into a block, converting between f32 and bf16 (exactly, or rounded to nearest even).
 struct PackArgs {
@@ -50,10 +74,35 @@ struct PackArgs {
   void* block = nullptr;
 };
 
-// Totals (+ bias) of a block > rows of the output.
+enum class Rounding : std::uint8_t { fp8_static, fp8_token, fp8_group, nvfp4, mxfp8 };
+
+// One row of inputs > operands: codes times block scales, which are exact in bf16, with the rounding and scale rules of
+// numerics/block_*.h bit for bit.
+struct QuantizeArgs {
+  Rounding rounding = Rounding::fp8_static;
+  const void* x = nullptr;  // [cols]
+  Element from = Element::bf16;
+  std::int64_t cols = 0;
+  const float* factor = nullptr;  // of every element, rounded to bf16 after it; nullptr = none
+  float scale = 1.0f;             // fp8_static: the decode multiplier; nvfp4: the encode scale
+  float* scales = nullptr;        // out: fp8_static and fp8_token [1], fp8_group [ceil(cols / 128)]
+  void* out = nullptr;            // element c at c / kSegmentK * segment_stride + c % kSegmentK
+  Element to = Element::bf16;
+  std::int64_t segment_stride = kSegmentK;  // elements
+};
+
+// What turns a total into an output: total * token_scale * output_scale + bias, rounded after each.
+struct Epilogue {
+  const float* token_scale = nullptr;   // [tokens] or nullptr
+  const float* output_scale = nullptr;  // [32] or nullptr
+  const float* bias = nullptr;          // [32] or nullptr
+  bool round_scaled = false;            // to bf16 before the bias
+};
+
+// Totals of a block > rows of the output.
 struct StoreArgs {
   const float* totals = nullptr;  // [2][tokens][16]
-  const float* bias = nullptr;    // [32] or nullptr
+  Epilogue epilogue;
   int tokens = 0;
   int columns = 0;    // valid ones of the pair's 32
   void* y = nullptr;  // at the pair's first column
@@ -83,17 +132,19 @@ struct ActivationNumbers {
   float linear_beta = 0.0f;
 };
 
-// Totals of GEMM1 > intermediates, rounded once to bf16. A gated pair is (gate panel, up panel) of the same 16 columns,
-// any other pair two up panels of 32 neighbouring columns.
+// Totals of GEMM1 > intermediates. A gated pair is (gate panel, up panel) of the same 16 columns, any other pair two up
+// panels of 32 neighbouring columns; bias and scales come in that order.
 struct ActivateArgs {
   ActivationNumbers numbers;
   const float* totals = nullptr;  // [2][tokens][16]
-  const float* bias = nullptr;    // [32] in the order of the pair's rows, or nullptr
+  Epilogue epilogue;
   int tokens = 0;
   int columns = 0;  // valid output columns of the pair; the others become zero
   bool gated = true;
+  bool round_out = true;  // the activated value to bf16
   Element to = Element::bf16;
-  void* block = nullptr;  // [tokens][kSegmentK] at the pair's first column
+  void* block = nullptr;                // [tokens][row_stride] at the pair's first column
+  std::int64_t row_stride = kSegmentK;  // elements
 };
 
 // The activation alone, on rows of f32.
@@ -122,6 +173,12 @@ struct GemmKernels {
   GemmKernel bf16[kBlockTokens + 1] = {};      // by tokens; bf16 weights, x as bf16_x says
   GemmKernel f32_bf16[kBlockTokens + 1] = {};  // f32 x, bf16 weights widened exactly
   GemmKernel f32[kBlockTokens + 1] = {};       // f32 x, f32 weights
+  GemmKernel bf16_scaled[kBlockTokens + 1] = {};  // as bf16, scaled
+  // By stored format; nullptr where an instruction set decodes into a buffer only.
+  GemmKernel fused[kFormats][kFusedTokens + 1] = {};
+  GemmKernel fused_scaled[kFusedTokens + 1] = {};  // fp8
+  void (*decode[kFormats])(const DecodeArgs&) = {};
+  void (*quantize)(const QuantizeArgs&) = nullptr;
   void (*pack)(const PackArgs&) = nullptr;
   void (*store)(const StoreArgs&) = nullptr;
   void (*activate)(const ActivateArgs&) = nullptr;

@@ -78,6 +78,10 @@ struct Plain {
   static SLUICE_INLINE F abs(const F& v) {
     return each([&](int i) { return from_bits(bits(v.v[i]) & 0x7FFFFFFFu); });
   }
+  // 2^floor(log2 v) of a positive normal number, 0 below.
+  static SLUICE_INLINE F exponent(const F& v) {
+    return each([&](int i) { return from_bits(bits(v.v[i]) & 0x7F800000u); });
+  }
   static SLUICE_INLINE F copy_sign(const F& size, const F& sign) {
     return each([&](int i) { return from_bits((bits(size.v[i]) & 0x7FFFFFFFu) | (bits(sign.v[i]) & 0x80000000u)); });
   }
