@@ -12,6 +12,7 @@ QuantizeArgs arguments(const InputRounding& rounding, const InputRow& row) {
   q.factor = row.factor;
   q.scale = rounding.scale;
   q.scales = row.scales;
+  q.block_scales = row.block_scales;
   return q;
 }
 

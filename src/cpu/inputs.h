@@ -18,6 +18,9 @@ struct InputRounding {
   bool token_scales = false;   // a scale a row, for Epilogue::token_scale
   bool group_scales = false;   // a scale per kScaledK columns, for PackedRows::group_scales
 
+  std::int64_t block_columns() const {
+    return !quantized ? 0 : rounding == Rounding::nvfp4 ? 16 : rounding == Rounding::mxfp8 ? 32 : 0;
+  }
   std::int64_t scales_of_row(std::int64_t cols) const {
     return group_scales ? ceil_div(cols, kScaledK) : token_scales ? 1 : 0;
   }
@@ -33,9 +36,10 @@ struct InputRow {
   std::int64_t cols = 0;
   const float* factor = nullptr;  // rounds to bf16 after it; nullptr = none
   float* scales = nullptr;        // [scales_of_row(cols)]
+  float* block_scales = nullptr;  // for dumps: [ceil(cols / block_columns())]
 };
 
-// Into row-major operands.
+// Into row-major operands, filled up to a multiple of kStoredK.
 void quantize_row(const GemmKernels& kernels, const InputRounding& rounding, const InputRow& row, void* operands,
                   Element to);
 

@@ -1,9 +1,13 @@
 #include <algorithm>
+#include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cpu/runner_steps.h"
 #include "moe/stages.h"
+#include "numerics/e2m1.h"
+#include "numerics/e8m0.h"
 #include "numerics/fp8.h"
 
 // Recording of intermediates for --dump-stages: slow, allocates, and uses the same kernels as the run itself, so that
@@ -30,26 +34,53 @@ std::vector<float> unpack(const PackedRows& packed) {
   return rows;
 }
 
-// What a product reads, as it is dumped.
-struct OperandRows {
-  std::vector<float> values;        // with all scales
-  std::vector<std::uint8_t> codes;  // of fp8
-  std::vector<float> scales;        // that act on sums
+// One row of what a product reads, as it is dumped.
+struct DumpedRow {
+  std::vector<float> values;               // with all scales
+  std::vector<std::uint8_t> codes;         // e4m3, or e2m1 two a byte
+  std::vector<std::uint8_t> block_scales;  // e4m3 or e8m0
+  std::vector<float> sum_scales;
 };
 
-OperandRows operands(const PackedRows& packed, const InputRounding& rounding) {
-  OperandRows out{unpack(packed), {}, {}};
-  if (!rounding.quantized) return out;
-  const std::int64_t scales = rounding.scales_of_row(packed.cols);
+std::uint8_t fp4_code(float operand, float scale) { return to_e2m1(scale == 0.0f ? operand : operand / scale).bits; }
+
+// Codes of block formats: the operands say what they are once the block scales are known.
+void add_block_codes(const std::vector<float>& operands, const std::vector<float>& scales, bool nvfp4, DumpedRow& row) {
+  for (const float s : scales) row.block_scales.push_back(nvfp4 ? to_e4m3(s).bits : to_e8m0_floor(s).bits);
+  const std::size_t block = nvfp4 ? 16 : 32;
+  if (nvfp4) row.codes.assign((operands.size() + 1) / 2, 0);
+  for (std::size_t c = 0; c < operands.size(); ++c) {
+    const float scale = scales[c / block];
+    if (!nvfp4) {
+      row.codes.push_back(to_e4m3(operands[c] / scale).bits);
+    } else if (!std::isnan(scale)) {
+      row.codes[c / 2] = static_cast<std::uint8_t>(row.codes[c / 2] | fp4_code(operands[c], scale) << (c % 2 * 4));
+    }
+  }
+}
+
+// The block scales of a row, which the run does not keep: it is quantised again.
+std::vector<float> block_scales_of(const GemmKernels& kernels, const InputRounding& rounding, InputRow row) {
+  std::vector<float> operands(static_cast<std::size_t>(ceil_div(row.cols, kSegmentK) * kSegmentK));
+  std::vector<float> blocks(static_cast<std::size_t>(ceil_div(row.cols, rounding.block_columns())));
+  row.block_scales = blocks.data();
+  quantize_row(kernels, rounding, row, operands.data(), Element::f32);
+  return blocks;
+}
+
+// From the operands and scales of the run.
+DumpedRow dump_row(const InputRounding& rounding, const std::vector<float>& operands, std::vector<float> sum_scales,
+                   const std::vector<float>& block_scales) {
+  DumpedRow out{operands, {}, {}, std::move(sum_scales)};
   const bool nvfp4 = rounding.rounding == Rounding::nvfp4;
-  if (nvfp4) out.scales.assign(static_cast<std::size_t>(packed.rows), rounding.output_factor);
-  if (scales > 0) out.scales.assign(packed.scales, packed.scales + packed.rows * scales);
-  for (std::int64_t i = 0; i < packed.rows * packed.cols; ++i) {
-    float& value = out.values[static_cast<std::size_t>(i)];
-    if (scales > 0) out.codes.push_back(to_e4m3(value).bits);
-    const std::int64_t group = rounding.group_scales ? i % packed.cols / kScaledK : 0;
-    if (scales > 0) value *= packed.scales[i / packed.cols * scales + group];
-    if (nvfp4) value *= rounding.output_factor;
+  if (nvfp4) out.sum_scales = {rounding.output_factor};
+  for (std::size_t c = 0; c < operands.size() && !out.sum_scales.empty(); ++c) {
+    out.values[c] *= out.sum_scales[rounding.group_scales ? c / kScaledK : 0];
+  }
+  if (rounding.block_columns() > 0) {
+    add_block_codes(operands, block_scales, nvfp4, out);
+  } else {
+    for (const float v : operands) out.codes.push_back(to_e4m3(v).bits);
   }
   return out;
 }
@@ -114,28 +145,45 @@ void RunSteps::record_stages() const {
   for (std::int64_t i = 0; i < plan.chunk_count; ++i) record_chunk(plan.chunks[i], i, plan.workers[0]);
 }
 
+void RunSteps::record_operands(std::string_view name, const Chunk& chunk, const PackedRows& packed,
+                               const InputRounding& rounding, FunctionRef<InputRow(std::int64_t)> source) const {
+  const std::int64_t* routes = plan.sorted.routes + chunk.first_row;
+  const std::vector<float> operands = unpack(packed);
+  if (!rounding.quantized) {
+    return args.stages->record(name, dense_view(operands.data(), DType::f32, packed.rows, packed.cols), routes);
+  }
+  const auto record = [&](std::string_view suffix, const void* data, DType type, std::size_t count, std::int64_t i) {
+    if (count == 0) return;
+    const std::string full = std::string(name) + std::string(suffix);
+    args.stages->record(full, dense_view(data, type, 1, static_cast<std::int64_t>(count)), routes + i);
+  };
+  const std::int64_t scales = rounding.scales_of_row(packed.cols);
+  for (std::int64_t i = 0; i < packed.rows; ++i) {
+    const auto first = operands.begin() + i * packed.cols;
+    std::vector<float> blocks;
+    if (rounding.block_columns() > 0) blocks = block_scales_of(kernels, rounding, source(i));
+    const DumpedRow row = dump_row(rounding, {first, first + packed.cols},
+                                   {packed.scales + i * scales, packed.scales + (i + 1) * scales}, blocks);
+    record("", row.values.data(), DType::f32, row.values.size(), i);
+    record(stage::kCodes, row.codes.data(), DType::u8, row.codes.size(), i);
+    record(stage::kBlockScales, row.block_scales.data(), DType::u8, row.block_scales.size(), i);
+    record(stage::kSumScales, row.sum_scales.data(), DType::f32, row.sum_scales.size(), i);
+  }
+}
+
 void RunSteps::record_chunk(const Chunk& chunk, std::int64_t index, WorkerScratch& scratch) const {
   const std::int64_t* routes = plan.sorted.routes + chunk.first_row;
   const auto record = [&](std::string_view name, const std::vector<float>& rows, std::int64_t cols) {
     args.stages->record(name, dense_view(rows.data(), DType::f32, chunk.rows, cols), routes);
   };
-  const auto record_operands = [&](std::string_view name, const PackedRows& packed, const InputRounding& rounding) {
-    const OperandRows rows = operands(packed, rounding);
-    record(name, rows.values, packed.cols);
-    const std::string prefix(name);
-    if (!rows.codes.empty()) {
-      const ConstTensorView codes = dense_view(rows.codes.data(), DType::u8, chunk.rows, packed.cols);
-      args.stages->record(prefix + std::string(stage::kCodes), codes, routes);
-    }
-    const auto scales = static_cast<std::int64_t>(rows.scales.size()) / chunk.rows;
-    if (scales > 0) record(prefix + std::string(stage::kSumScales), rows.scales, scales);
-  };
   const PackedRows x = input_rows(index, scratch);
-  record_operands(stage::kGemm1Input, x, experts.input1);
+  record_operands(stage::kGemm1Input, chunk, x, experts.input1,
+                  [&](std::int64_t i) { return hidden_row(routes[i] / args.top_k); });
   const Gemm1Rows gemm1_rows = accumulators(*this, chunk, x);
   if (experts.gated()) record(stage::kGate, gemm1_rows.gate, intermediate());
   record(stage::kUp, gemm1_rows.up, intermediate());
-  record_operands(stage::kIntermediate, intermediate_rows(chunk), experts.input2);
+  record_operands(stage::kIntermediate, chunk, intermediate_rows(chunk), experts.input2,
+                  [&](std::int64_t i) { return activated_row(chunk.first_row + i); });
 
   std::vector<float> slot_rows(static_cast<std::size_t>(chunk.rows * width()));
   for (std::int64_t i = 0; i < chunk.rows; ++i) {

@@ -40,11 +40,21 @@ void RunSteps::quantize_hidden() const {
   const std::int64_t pitch = operand_columns(width()), scales = rounding.scales_of_row(width());
   pool.parallel_for(valid_tokens, kQuantizedRows, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t t = begin; t < end; ++t) {
-      InputRow row{args.hidden.row<Bf16>(t), Element::bf16, width(), nullptr, plan.operand_scales + t * scales};
-      if (experts.layer.weight_on_input) row.factor = args.weights + t;  // k = 1
+      InputRow row = hidden_row(t);
+      row.scales = plan.operand_scales + t * scales;
       quantize_row(kernels, rounding, row, plan.operands + t * pitch, Element::bf16);
     }
   });
+}
+
+InputRow RunSteps::hidden_row(std::int64_t t) const {
+  InputRow row{args.hidden.row<Bf16>(t), Element::bf16, width()};
+  if (experts.layer.weight_on_input) row.factor = args.weights + t;  // k = 1
+  return row;
+}
+
+InputRow RunSteps::activated_row(std::int64_t r) const {
+  return {plan.activated + r * activated_columns(), Element::f32, intermediate()};
 }
 
 PackedRows RunSteps::input_rows(std::int64_t chunk, WorkerScratch& scratch) const {
@@ -143,8 +153,8 @@ void RunSteps::quantize_activated() const {
       const PackedRows packed = intermediate_rows(chunk);
       for (std::int64_t i = 0; i < chunk.rows; ++i) {
         const std::int64_t r = chunk.first_row + i;
-        const InputRow row{plan.activated + r * activated_columns(), Element::f32, intermediate(), nullptr,
-                           plan.intermediate_scales + r * scales};
+        InputRow row = activated_row(r);
+        row.scales = plan.intermediate_scales + r * scales;
         quantize_packed_row(kernels, rounding, row, packed, i);
       }
     }

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
+#include "core/function_ref.h"
 #include "core/thread_pool.h"
 #include "cpu/gemm.h"
 #include "cpu/runner_experts.h"
@@ -37,12 +39,17 @@ struct RunSteps {
   void for_each_piece(std::int64_t pairs,
                       FunctionRef<void(std::int64_t, std::int64_t, std::int64_t, WorkerScratch&)> body) const;
   PackedRows input_rows(std::int64_t chunk, WorkerScratch& scratch) const;
+  // Source rows of what is quantised: hidden row of a route, activated row r of the sorted routes.
+  InputRow hidden_row(std::int64_t t) const;
+  InputRow activated_row(std::int64_t r) const;
   void gather_input_scales(const Chunk& chunk, WorkerScratch& scratch) const;
   void activate_pair(const Chunk& chunk, std::int64_t pair, const float* token_scales, Totals& totals) const;
   PackedRows intermediate_rows(const Chunk& chunk) const;
   void gemm1_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const;
   void gemm2_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const;
   void combine_token(std::int64_t t, WorkerScratch& scratch) const;
+  void record_operands(std::string_view name, const Chunk& chunk, const PackedRows& packed,
+                       const InputRounding& rounding, FunctionRef<InputRow(std::int64_t)> source) const;
   void record_chunk(const Chunk& chunk, std::int64_t index, WorkerScratch& scratch) const;
 
   std::int64_t activated_columns() const { return experts.gemm1.pairs * experts.gemm1_columns(); }

@@ -133,8 +133,8 @@ TEST_P(Packing, RoundsLikeToBf16) {
   }
 }
 
-// Layout [segment][token][256], rows picked by number, an odd last column followed by a zero; scaled rows are rounded
-// once after the product.
+// Layout [segment][token][256], rows picked by number, the last column followed by zeros up to a whole record of
+// weights; scaled rows are rounded once after the product.
 TEST_P(Packing, LaysOutBlocks) {
   constexpr std::int64_t kCols = 259;
   const testing::Matrix x = testing::random_matrix(5, kCols, DType::bf16, 9);
@@ -158,8 +158,8 @@ TEST_P(Packing, LaysOutBlocks) {
         const float want = scale == nullptr ? v : round_to_bf16(v * scale[t]);
         EXPECT_EQ(block[(c / kSegmentK * 3 + t) * kSegmentK + c % kSegmentK], want);
       }
-      EXPECT_EQ(block[(3 + t) * kSegmentK + 3], 0.0f);
-      EXPECT_EQ(block[(3 + t) * kSegmentK + 4], -1.0f);
+      for (std::int64_t c = 3; c < kStoredK; ++c) EXPECT_EQ(block[(3 + t) * kSegmentK + c], 0.0f);
+      EXPECT_EQ(block[(3 + t) * kSegmentK + kStoredK], -1.0f);
     }
   }
 }

@@ -85,6 +85,7 @@ struct QuantizeArgs {
   std::int64_t cols = 0;
   const float* factor = nullptr;  // of every element, rounded to bf16 after it; nullptr = none
   float scale = 1.0f;             // fp8_static: the decode multiplier; nvfp4: the encode scale
+  float* block_scales = nullptr;  // out, for dumps, nvfp4 and mxfp8: the scale of each block; nullptr = not wanted
   float* scales = nullptr;        // out: fp8_static and fp8_token [1], fp8_group [ceil(cols / 128)]
   void* out = nullptr;            // element c at c / kSegmentK * segment_stride + c % kSegmentK
   Element to = Element::bf16;

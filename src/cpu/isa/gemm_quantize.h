@@ -118,8 +118,13 @@ SLUICE_INLINE void quantize_nvfp4_block(const QuantizeArgs& a, std::int64_t firs
     amax = size > amax ? size : amax;
     nan = nan || value != value;
   }
-  if (nan) return store_operand<V>(a, first, V::broadcast(bits_float(0x7FC00000u)), lanes);
+  if (nan) {
+    const float invalid = bits_float(0x7FC00000u);
+    if (a.block_scales != nullptr) a.block_scales[first / 16] = invalid;
+    return store_operand<V>(a, first, V::broadcast(invalid), lanes);
+  }
   const typename V::F scale = round_e4m3<V>(V::broadcast(a.scale * amax / 6.0f));
+  if (a.block_scales != nullptr) a.block_scales[first / 16] = first_lane<V>(scale);
   const float inverse = 1.0f / (first_lane<V>(scale) * (1.0f / a.scale));
   const typename V::F multiplier = V::broadcast(inverse < kLargest ? inverse : kLargest);
   store_operand<V>(a, first, V::mul(round_e2m1<V>(V::mul(v, multiplier)), scale), lanes);
@@ -138,6 +143,7 @@ SLUICE_INLINE void quantize_mxfp8_block(const QuantizeArgs& a, std::int64_t firs
   constexpr std::int64_t kBlock = 32;
   const std::int64_t last = first + kBlock < a.cols ? first + kBlock : a.cols;
   const float scale = power_above(largest<V>(a, first, last) / 448.0f);
+  if (a.block_scales != nullptr) a.block_scales[first / kBlock] = scale;
   for (std::int64_t c = first; c < last; c += kLanes) {
     const std::int64_t lanes = lanes_of(c, last);
     const typename V::F code = round_e4m3<V>(V::mul(load_input<V>(a, c, lanes), V::broadcast(1.0f / scale)));
