@@ -33,7 +33,7 @@ void read_sampling(const Fields& fields, GenerationConfig& out) {
   out.temperature = fields.maybe_number({"temperature"}, {0.0, 1e4});
   out.top_k = fields.maybe_int({"top_k"}, {-1, kTokenIdRange.max});
   if (out.top_k == -1) out.top_k = 0;
-  out.top_p = fields.maybe_number({"top_p"}, {0.0, 1.0});
+  out.top_p = fields.maybe_number({"top_p"}, {1e-6, 1.0});
   out.min_p = fields.maybe_number({"min_p"}, {0.0, 1.0});
   out.repetition_penalty = fields.maybe_number({"repetition_penalty"}, {1e-6, 1e6});
   out.max_length = fields.maybe_int({"max_length"}, kPositionRange);

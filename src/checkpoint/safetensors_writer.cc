@@ -13,6 +13,7 @@
 #include "checkpoint/messages.h"
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/json.h"
 
 namespace sluice::ckpt {
@@ -23,7 +24,8 @@ constexpr std::size_t kHeaderAlignBytes = 8;
 // A file beside `path` that becomes `path` on commit and vanishes otherwise.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& path) : path_(path), temporary_(fmt::format("{}.tmp{}", path, getpid())) {
+  explicit TemporaryFile(const std::string& path)
+      : path_(replaceable_target(path)), temporary_(fmt::format("{}.tmp{}", path_, getpid())) {
     fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ < 0) fail_errno("create", temporary_);
   }

@@ -11,9 +11,12 @@
 #include "cli/report.h"
 #include "cli/terminal.h"
 #include "core/error.h"
+#include "core/file.h"
 
 namespace sluice::cli {
 namespace {
+
+constexpr std::int64_t kMostTokens = 1 << 18;
 
 int list_shapes() {
   fmt::print("{:<18} {:>8} {:>6} {:>8} {:>13} {}\n", "shape", "experts", "top k", "hidden", "intermediate", "");
@@ -40,8 +43,8 @@ app::MoeBenchOptions bench_options(const Options& o) {
   if (o.tokens.empty()) return bench;
   bench.tokens.clear();
   for (const std::string& text : o.tokens) {
-    bench.tokens.push_back(parse_count(text, "--tokens"));
-    if (bench.tokens.back() < 1) fail(ErrorCode::usage, "--tokens " + text, "1 or more");
+    bench.tokens.push_back(0);
+    set_value(Count{&bench.tokens.back(), 1, kMostTokens}, text, "--tokens");
   }
   return bench;
 }
@@ -106,7 +109,7 @@ int bench_moe_command(const Options& options) {
   const app::MoeBenchResult result = app::bench_moe(bench_options(options), terminal.progress());
   options.csv ? print_csv(result) : print_table(result);
   if (!options.json.empty()) write_json(options.json, to_json(result));
-  if (!options.svg.empty()) write_text(options.svg, bench_svg(result));
+  if (!options.svg.empty()) write_file(options.svg, bench_svg(result));
   return 0;
 }
 

@@ -59,23 +59,25 @@ class Chat {
   }
 
   void answer(const std::string& line) {
+    const Json::Array before = messages_;
     messages_.push_back(message("user", line));
-    engine::Request request;
-    request.prompt = prompt();
-    request.max_new_tokens = options_.max_new_tokens >= 0 ? options_.max_new_tokens : kDefaultNewTokens;
-    request.stop_ids = stop_ids_of(options_, model_.generation);
-    if (harmony_ && !options_.ignore_eos) {
-      request.stop_ids.insert(request.stop_ids.end(), {harmony_->returns, harmony_->call});
+    try {
+      messages_.push_back(message("assistant", reply()));
+    } catch (...) {
+      messages_ = before;
+      throw;
     }
-    request.sampling = sampling_of(options_, model_.generation);
-    interrupted = 0;
-    const Answer answer =
-        generate(*engine_, *model_.tokenizer, std::move(request), stop_strings_of(options_, model_.generation),
-                 show_piece, harmony_ ? &*harmony_ : nullptr);
-    messages_.push_back(message("assistant", answer.text));
     show_piece("\n");
   }
 
+  std::optional<std::string> spelled(std::optional<std::int32_t> id) const {
+    if (!id) return std::nullopt;
+    return std::string(model_.tokenizer->token(*id));
+  }
+
+  const engine::Stats& stats() const { return engine_->stats(); }
+
+ private:
   // The conversation so far, up to the opening of the assistant's turn.
   std::vector<std::int32_t> prompt() const {
     if (harmony_) {
@@ -91,14 +93,21 @@ class Chat {
                                     /*parse_special=*/true);
   }
 
-  std::optional<std::string> spelled(std::optional<std::int32_t> id) const {
-    if (!id) return std::nullopt;
-    return std::string(model_.tokenizer->token(*id));
+  std::string reply() {
+    engine::Request request;
+    request.prompt = prompt();
+    request.max_new_tokens = options_.max_new_tokens >= 0 ? options_.max_new_tokens : kDefaultNewTokens;
+    request.stop_ids = stop_ids_of(options_, model_.generation);
+    if (harmony_ && !options_.ignore_eos) {
+      request.stop_ids.insert(request.stop_ids.end(), {harmony_->returns, harmony_->call});
+    }
+    request.sampling = sampling_of(options_, model_.generation);
+    interrupted = 0;
+    return generate(*engine_, model_, std::move(request), stop_strings_of(options_, model_.generation), show_piece,
+                    harmony_ ? &*harmony_ : nullptr)
+        .text;
   }
 
-  const engine::Stats& stats() const { return engine_->stats(); }
-
- private:
   const Options& options_;
   const app::LoadedModel& model_;
   std::optional<text::HarmonyTokens> harmony_;  // when the tokeniser has them, the format of prompts and answers
@@ -112,7 +121,7 @@ void turn(Chat& chat, const std::string& line) {
     chat.answer(line);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::usage) throw;
-    fmt::print(stderr, "{}\n/clear starts anew\n", e.what());
+    say(printable(e.what()) + "\n/clear starts anew");
   }
 }
 
@@ -131,8 +140,10 @@ int chat_command(const Options& options) {
   if (prompted) terminal.note("Type a message. /clear starts anew, /exit or Ctrl-D ends, Ctrl-C stops an answer.");
   std::string line;
   while (true) {
-    if (prompted) fmt::print(stderr, "> ");
-    if (!std::getline(std::cin, line) || line == "/exit") break;
+    if (prompted) std::fputs("> ", stderr);
+    if (!std::getline(std::cin, line)) break;
+    line.erase(line.find_last_not_of(" \t\r") + 1);
+    if (line == "/exit") break;
     if (line == "/clear") {
       chat.clear();
     } else if (!line.empty()) {

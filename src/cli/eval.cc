@@ -133,7 +133,8 @@ class Asker {
 
   // True when the event ended its question.
   bool on_event(const engine::Event& event) {
-    if (event.finish == engine::FinishReason::error) fail(ErrorCode::check_failed, event.error);
+    if (event.finish == engine::FinishReason::error)
+      fail(ErrorCode::check_failed, model_.opened.path + ": " + event.error);
     Open& open = open_.at(event.id);
     if (event.token >= 0 && event.finish != engine::FinishReason::stop) open.text += open.stream.push(event.token);
     if (event.finish == engine::FinishReason::none && !open.stream.stopped()) return false;
@@ -182,7 +183,8 @@ void write_step_summary(const std::string& line) {
   const char* path = std::getenv("GITHUB_STEP_SUMMARY");
   if (path == nullptr || *path == '\0') return;
   std::ofstream file(path, std::ios::app);
-  file << line << "\n";
+  file << line << "\n" << std::flush;
+  if (!file) say(std::string("warning: the line for $GITHUB_STEP_SUMMARY could not be written to ") + path);
 }
 
 }  // namespace
@@ -207,7 +209,7 @@ int eval_gsm8k_command(const Options& given) {
   write_step_summary(fmt::format("| gsm8k | {} | {} shots | accuracy {:.3f} | {} invalid |", options.model,
                                  options.num_shots, r.accuracy(), r.invalid));
   if (options.threshold >= 0 && r.accuracy() <= options.threshold) {
-    fmt::print(stderr, "sluice: accuracy {:.4f} is not above the threshold {}\n", r.accuracy(), options.threshold);
+    say(fmt::format("sluice: accuracy {:.4f} is not above the threshold {}", r.accuracy(), options.threshold));
     return static_cast<int>(ErrorCode::check_failed);
   }
   return 0;

@@ -1,13 +1,20 @@
 #include "cli/flags.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdint>
 
 #include "core/error.h"
 
 namespace sluice::cli {
 namespace {
+
+constexpr std::int64_t kMostRequests = 1 << 16;
+constexpr std::int64_t kMostBatchTokens = 1 << 22;
+constexpr std::int64_t kMostKvTokens = std::int64_t{1} << 36;
 
 constexpr std::string_view kModelCommands = "run chat verify layer eval.gsm8k";
 constexpr std::string_view kEngineCommands = "run chat verify eval.gsm8k";
@@ -35,16 +42,16 @@ void add_model_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--isa", "NAME", "run chat verify layer eval.gsm8k bench.moe",
                "Highest instruction set to use: auto, scalar, avx2, avx512 or avx512_bf16", &o.isa});
   t.push_back({"-t,--threads", "N", "run chat verify layer eval.gsm8k bench.moe",
-               "Threads; 0 = one for each processor of this process", Count{&o.threads}});
+               "Threads; 0 = one for each processor of this process", Count{&o.threads, 0, 1024}});
   t.push_back({"-c,--context-length", "N", kEngineCommands, "Longest prompt plus answer, in tokens; 0 = the model's",
                Count{&o.context_length}});
   t.push_back({"--max-running-requests", "N", kEngineCommands, "Requests in work at the same time",
-               Count{&o.max_running_requests}});
+               Count{&o.max_running_requests, 1, kMostRequests}});
   t.push_back({"--max-total-tokens", "N", kEngineCommands,
                "Capacity of the KV cache in tokens; 0 = one context, for eval what its questions need (up to 4 GiB)",
-               Count{&o.max_total_tokens}});
-  t.push_back(
-      {"--chunked-prefill-size", "N", kEngineCommands, "Most tokens of one step", Count{&o.chunked_prefill_size}});
+               Count{&o.max_total_tokens, 0, kMostKvTokens}});
+  t.push_back({"--chunked-prefill-size", "N", kEngineCommands, "Most tokens of one step; -1 = a whole context",
+               Count{&o.chunked_prefill_size, -1, kMostBatchTokens}});
   t.push_back({"--batch-invariant,!--no-batch-invariant", "", kModelCommands,
                "Bits of a row do not depend on what else is in the batch (default on the CPU)", &o.batch_invariant});
 }
@@ -55,12 +62,15 @@ void add_generation_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"-n,--max-new-tokens", "N", "run chat eval.gsm8k",
                "Most tokens of an answer (run 256, chat and eval 512)", Count{&o.max_new_tokens}});
   t.push_back({"--temperature", "X", "run chat",
-               "0 = always the likeliest token; default: generation_config.json, else 0", &o.temperature});
-  t.push_back({"--top-k", "N", "run chat", "Sample among the N likeliest tokens; 0 = all", Count{&o.top_k}});
-  t.push_back({"--top-p", "X", "run chat", "Sample among the likeliest tokens that hold this probability", &o.top_p});
-  t.push_back({"--min-p", "X", "run chat", "Drop tokens less likely than X times the likeliest", &o.min_p});
+               "0 = always the likeliest token; default: generation_config.json, else 0",
+               Real{&o.temperature, 0, 1e6}});
+  t.push_back(
+      {"--top-k", "N", "run chat", "Sample among the N likeliest tokens; 0 = all", Count{&o.top_k, 0, INT32_MAX}});
+  t.push_back({"--top-p", "X", "run chat", "Sample among the likeliest tokens that hold this probability",
+               Real{&o.top_p, 0, 1}});
+  t.push_back({"--min-p", "X", "run chat", "Drop tokens less likely than X times the likeliest", Real{&o.min_p, 0, 1}});
   t.push_back({"--seed,--random-seed", "N", "run chat", "Seed of the sampling; the same seed gives the same answer",
-               Count{&o.seed}});
+               Count{&o.seed, INT64_MIN, INT64_MAX}});
   t.push_back({"--stop", "TEXT", "run chat", "End the answer before this text; may be given several times", &o.stop});
   t.push_back({"--ignore-eos", "", "run", "Go on after end tokens and stop strings", &o.ignore_eos});
   t.push_back({"-s,--system", "TEXT", "chat", "System message", &o.system});
@@ -76,7 +86,7 @@ void add_proof_flags(Options& o, std::vector<Flag>& t) {
   t.push_back(
       {"--out", "FILE", "layer", "Where `output` [T, H] f32, `topk_ids` and `topk_weights` are written", &o.out, true});
   t.push_back({"--device", "NAME", "layer bench.moe", "cpu", &o.device});
-  t.push_back({"--ep", "N", "layer", "Expert-parallel ranks; this build runs 1", Count{&o.ep}});
+  t.push_back({"--ep", "N", "layer", "Expert-parallel ranks; this build runs 1", Count{&o.ep, 1}});
   t.push_back({"--routed-only", "", "layer", "Leave out shared experts", &o.routed_only});
   t.push_back({"--dump-stages", "", "layer", "Also write every intermediate of the runner", &o.dump_stages});
 }
@@ -87,8 +97,10 @@ void add_measure_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--shots", "FILE", "eval.gsm8k", "Examples in the same form; default: the first of --data", &o.shots});
   t.push_back({"--num-shots", "N", "eval.gsm8k", "Examples before each question", Count{&o.num_shots}});
   t.push_back({"--num-questions", "N", "eval.gsm8k", "Questions to ask; 0 = all", Count{&o.num_questions}});
-  t.push_back({"--parallel", "N", "eval.gsm8k", "Questions in work at the same time", Count{&o.parallel}});
-  t.push_back({"--threshold", "X", "eval.gsm8k", "Exit 1 unless the accuracy is strictly above X", &o.threshold});
+  t.push_back(
+      {"--parallel", "N", "eval.gsm8k", "Questions in work at the same time", Count{&o.parallel, 1, kMostRequests}});
+  t.push_back(
+      {"--threshold", "X", "eval.gsm8k", "Exit 1 unless the accuracy is strictly above X", Real{&o.threshold, 0, 1}});
   t.push_back({"--shape", "NAME", "bench.moe", "Layer to time; `--shape help` lists them", &o.shape});
   t.push_back({"--tokens", "LIST", "bench.moe", "Token counts, separated by commas", &o.tokens});
   t.push_back({"--json", "FILE", "verify eval.gsm8k bench.moe doctor", "Also write the result as JSON", &o.json});
@@ -183,6 +195,25 @@ std::int64_t parse_count(std::string_view text, std::string_view flag) {
          "an integer, with k, K, M or G behind it if you like (8k = 8000, 8K = 8192)");
   }
   return result;
+}
+
+void set_value(const Count& target, std::string_view text, std::string_view flag) {
+  const std::int64_t value = parse_count(text, flag);
+  if (value < target.least || value > target.most) {
+    fail(ErrorCode::usage, std::string(flag) + " " + std::string(text),
+         std::to_string(target.least) + " to " + std::to_string(target.most));
+  }
+  *target.value = value;
+}
+
+void set_value(const Real& target, std::string_view text, std::string_view flag) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool number = error == std::errc() && end == text.data() + text.size();
+  if (!number || !(value >= target.least && value <= target.most)) {
+    fail(ErrorCode::usage, fmt::format("{} {}", flag, text), fmt::format("{} to {}", target.least, target.most));
+  }
+  *target.value = value;
 }
 
 }  // namespace sluice::cli

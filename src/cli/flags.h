@@ -13,12 +13,19 @@ namespace sluice::cli {
 
 struct Count {  // an integer that accepts the suffixes k M G (powers of 1000) and K (1024), as vLLM does
   std::int64_t* value;
+  std::int64_t least = 0;
+  std::int64_t most = std::int64_t{1} << 31;
+};
+struct Real {  // never NaN
+  double* value;
+  double least;
+  double most;
 };
 struct Foreign {  // a flag of SGLang's; each use is appended
   std::vector<SglangUse>* uses;
   const SglangFlag* flag;
 };
-using Target = std::variant<bool*, Count, double*, std::string*, std::vector<std::string>*, Foreign>;
+using Target = std::variant<bool*, Count, Real, std::string*, std::vector<std::string>*, Foreign>;
 
 struct Flag {
   std::string_view names;     // "-n,--max-new-tokens"; a positional argument has no dash
@@ -46,6 +53,9 @@ bool applies_to(const Flag& flag, std::string_view command);
 
 // "8k" > 8000, "8K" > 8192. Throws Error(usage) naming the flag.
 std::int64_t parse_count(std::string_view text, std::string_view flag);
+// Reads a value for a flag and stores it. Throws Error(usage) naming the flag and its bounds.
+void set_value(const Count& target, std::string_view text, std::string_view flag);
+void set_value(const Real& target, std::string_view text, std::string_view flag);
 
 // --threads as an int. Throws Error(usage) outside 0 to 1024.
 int thread_count(std::int64_t threads);

@@ -2,9 +2,10 @@
 
 #include <cctype>
 #include <cmath>
-#include <fstream>
+#include <sstream>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/json.h"
 
 namespace sluice::cli {
@@ -21,8 +22,7 @@ std::string text_field(const Json& record, const char* name, const std::string& 
 }  // namespace
 
 std::vector<Question> read_questions(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ErrorCode::bad_input, "cannot open " + path, "a JSON-lines file of questions", "check the path");
+  std::istringstream file(read_file(path, {.what = "a JSON-lines file of questions", .regular = false}));
   std::vector<Question> questions;
   std::string line;
   for (std::int64_t number = 1; std::getline(file, line); ++number) {
@@ -30,6 +30,9 @@ std::vector<Question> read_questions(const std::string& path) {
     const std::string where = path + ":" + std::to_string(number);
     const Json record = Json::parse(line, where);
     questions.push_back({text_field(record, "question", where), text_field(record, "answer", where)});
+    if (!last_number(questions.back().answer)) {
+      fail(ErrorCode::bad_input, where + ": the answer holds no number", "the result as the last number of `answer`");
+    }
   }
   if (questions.empty()) fail(ErrorCode::bad_input, path + " holds no question");
   return questions;

@@ -28,9 +28,9 @@ std::string shown_names(const Flag& flag) {
 struct DefaultText {
   std::string operator()(const bool* v) const { return *v ? "on" : "off"; }
   std::string operator()(const Count& v) const { return *v.value < 0 ? "" : std::to_string(*v.value); }
-  std::string operator()(const double* v) const {
-    if (*v < 0) return "";
-    std::string text = std::to_string(*v);
+  std::string operator()(const Real& v) const {
+    if (*v.value < 0) return "";
+    std::string text = std::to_string(*v.value);
     return text.substr(0, text.find_last_not_of('0') + 1);
   }
   std::string operator()(const std::string* v) const { return *v; }

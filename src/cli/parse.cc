@@ -2,10 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <sstream>
 
 #include "cli/flags.h"
+#include "cli/terminal.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -20,21 +22,22 @@ struct AddOption {
     std::string names(flag.names);
     return app->add_flag(names, *v, flag.help);
   }
-  CLI::Option* operator()(const Count& v) const {
+  CLI::Option* operator()(const Count& v) const { return number(v); }
+  CLI::Option* operator()(const Real& v) const { return number(v); }
+  template <class Number>
+  CLI::Option* number(const Number& target) const {
     const std::string name = "--" + long_name(flag);
-    std::int64_t* value = v.value;
     return app->add_option_function<std::string>(
         std::string(flag.names),
-        [value, name](const std::string& text) {
+        [target, name](const std::string& text) {
           try {
-            *value = parse_count(text, name);
+            set_value(target, text, name);
           } catch (const Error& e) {
             throw CLI::ValidationError(e.what(), CLI::ExitCodes::ValidationError);
           }
         },
         flag.help);
   }
-  CLI::Option* operator()(double* v) const { return app->add_option(std::string(flag.names), *v, flag.help); }
   CLI::Option* operator()(std::string* v) const { return app->add_option(std::string(flag.names), *v, flag.help); }
   CLI::Option* operator()(std::vector<std::string>* v) const {
     CLI::Option* option = app->add_option(std::string(flag.names), *v, flag.help);
@@ -62,12 +65,12 @@ struct AddOption {
   }
 };
 
-void add_flags(CLI::App* app, std::string_view command, const std::vector<Flag>& table) {
+void add_flags(CLI::App* app, std::string_view command, const std::vector<Flag>& table, bool from_environment) {
   for (const Flag& flag : table) {
     if (!applies_to(flag, command)) continue;
     CLI::Option* option = std::visit(AddOption{app, flag}, flag.target);
     if (!flag.value.empty()) option->type_name(std::string(flag.value));
-    option->envname(environment_name(flag));
+    if (from_environment) option->envname(environment_name(flag));
     if (flag.required) option->required();
   }
 }
@@ -95,7 +98,9 @@ Parsed finished(const std::string& text, int code) {
 // are not on the line.
 using OptionsByCommand = std::map<std::string, Options, std::less<>>;
 
-void add_commands(CLI::App& app, OptionsByCommand& options) {
+// `on_line` is the command that will run: only its flags are read from the environment, where a variable may be set for
+// another one.
+void add_commands(CLI::App& app, std::string_view on_line, OptionsByCommand& options) {
   std::map<std::string, CLI::App*, std::less<>> added;
   for (const Command& command : command_table()) {
     const std::string name(command.name);
@@ -104,9 +109,37 @@ void add_commands(CLI::App& app, OptionsByCommand& options) {
     CLI::App* sub =
         parent->add_subcommand(name.substr(dot == std::string::npos ? 0 : dot + 1), std::string(command.help));
     added[name] = sub;
-    add_flags(sub, command.name, flag_table(options[name]));
+    add_flags(sub, command.name, flag_table(options[name]), on_line == command.name);
     if (dot != std::string::npos) parent->require_subcommand(1);
   }
+}
+
+// The command that the line names, before it is parsed: the first word of the table, and the one after it if that makes
+// a nested command.
+std::string command_on_line(int argc, const char* const* argv) {
+  const auto known = [](const std::string& name) {
+    return std::any_of(command_table().begin(), command_table().end(),
+                       [&](const Command& c) { return c.name == name; });
+  };
+  for (int i = 1; i < argc; ++i) {
+    if (!known(argv[i])) continue;
+    const std::string nested = i + 1 < argc ? std::string(argv[i]) + "." + argv[i + 1] : "";
+    return known(nested) ? nested : argv[i];
+  }
+  return "";
+}
+
+// "; SLUICE_THREADS is set to "junk"" for the variables that a message may be about.
+std::string environment_note(const std::string& message, const std::string& command) {
+  Options unused;
+  std::string note;
+  for (const Flag& flag : flag_table(unused)) {
+    const std::string variable = environment_name(flag);
+    const char* value = variable.empty() || !applies_to(flag, command) ? nullptr : std::getenv(variable.c_str());
+    if (value == nullptr || message.find("--" + long_name(flag)) == std::string::npos) continue;
+    note += "; " + variable + " is set to \"" + value + "\"";
+  }
+  return note;
 }
 
 }  // namespace
@@ -116,9 +149,10 @@ Parsed parse(int argc, const char* const* argv, const std::string& version) {
   CLI::App app("Sluice runs mixture-of-experts language models from Hugging Face checkpoints.", "sluice");
   app.set_version_flag("--version", version);
   app.set_config("--config", "", "Read flags from a TOML file");
+  app.allow_config_extras(CLI::config_extras_mode::error);
   app.require_subcommand(1);
   app.fallthrough();
-  add_commands(app, options);
+  add_commands(app, command_on_line(argc, argv), options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -128,10 +162,11 @@ Parsed parse(int argc, const char* const* argv, const std::string& version) {
       return finished(text.str(), 0);
     }
     if (argc <= 1) return finished(app.help(), 2);
-    std::string command = chosen_command(app);
+    const std::string chosen = chosen_command(app);
+    std::string command = chosen;
     std::replace(command.begin(), command.end(), '.', ' ');
     const std::string help = "sluice " + command + (command.empty() ? "--help" : " --help") + " lists the flags";
-    return finished(std::string("sluice: ") + e.what() + "\n" + help, 2);
+    return finished("sluice: " + printable(e.what() + environment_note(e.what(), chosen)) + "\n" + help, 2);
   }
   const std::string command = chosen_command(app);
   Parsed parsed;

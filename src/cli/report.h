@@ -9,6 +9,5 @@ namespace sluice::cli {
 
 // Writes indented JSON; the file appears complete or not at all. Throws Error(resources).
 void write_json(const std::string& path, const Json& value);
-void write_text(const std::string& path, const std::string& text);
 
 }  // namespace sluice::cli

@@ -2,13 +2,13 @@
 // MoeLayer::forward > Runner::run > kernel.
 #include <fmt/core.h>
 
-#include <fstream>
 #include <iostream>
 #include <iterator>
 
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "core/error.h"
+#include "core/file.h"
 
 namespace sluice::cli {
 namespace {
@@ -17,9 +17,7 @@ constexpr std::int64_t kDefaultNewTokens = 256;
 
 std::string read_all(const std::string& path) {
   if (path == "-") return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ErrorCode::bad_input, "cannot open " + path, "a readable text file", "check the path");
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return read_file(path, {.what = "a readable text file", .regular = false});
 }
 
 std::vector<std::string> prompts_of(const Options& options) {
@@ -52,7 +50,7 @@ int run_command(const Options& options) {
     request.max_new_tokens = options.max_new_tokens >= 0 ? options.max_new_tokens : kDefaultNewTokens;
     request.stop_ids = stop_ids_of(options, model.generation);
     request.sampling = sampling_of(options, model.generation);
-    const Answer answer = generate(*engine, *model.tokenizer, std::move(request), stops, print_now);
+    const Answer answer = generate(*engine, model, std::move(request), stops, print_now);
     if (!print_now("\n")) return static_cast<int>(ErrorCode::resources);
     if (answer.finish == engine::FinishReason::length) terminal.note("(cut at the token limit; -n raises it)");
   }

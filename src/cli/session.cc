@@ -34,7 +34,7 @@ app::LoadOptions load_options(const Options& o) {
   load.isa = o.isa;
   load.threads = thread_count(o.threads);
   load.row_invariant = o.batch_invariant;
-  load.engine.max_batch_tokens = o.chunked_prefill_size;
+  load.engine.max_batch_tokens = std::max<std::int64_t>(o.chunked_prefill_size, 0);
   load.engine.max_sequences = o.max_running_requests;
   load.engine.context_length = o.context_length;
   load.engine.kv_tokens = o.max_total_tokens;
@@ -114,20 +114,26 @@ std::string AnswerStream::finish() {
   return text;
 }
 
-Answer generate(engine::Engine& engine, const text::Tokenizer& tokenizer, engine::Request request,
+Answer generate(engine::Engine& engine, const app::LoadedModel& model, engine::Request request,
                 const std::vector<std::string>& stop_strings, const std::function<bool(const std::string&)>& show,
                 const text::HarmonyTokens* harmony) {
-  AnswerStream stream(tokenizer, stop_strings, harmony);
+  AnswerStream stream(*model.tokenizer, stop_strings, harmony);
   const std::vector<std::int32_t> stop_ids = request.stop_ids;
   const engine::RequestId id = engine.submit(std::move(request));
   Answer answer;
   const auto emit = [&](const std::string& piece) {
     answer.text += piece;
-    return piece.empty() || show(piece);
+    return show(piece);
   };
   while (answer.finish == engine::FinishReason::none) {
-    for (const engine::Event& event : engine.step()) {
-      if (event.finish == engine::FinishReason::error) fail(ErrorCode::check_failed, event.error);
+    const std::vector<engine::Event> events = engine.step();
+    if (events.empty() && !show("")) {  // a long prompt takes many steps without a token
+      engine.cancel(id);
+      answer.finish = engine::FinishReason::cancelled;
+    }
+    for (const engine::Event& event : events) {
+      if (event.finish == engine::FinishReason::error)
+        fail(ErrorCode::check_failed, model.opened.path + ": " + event.error);
       answer.finish = event.finish;
       if (event.token < 0 || event.finish == engine::FinishReason::stop) continue;  // an end token is not shown
       ++answer.tokens;

@@ -59,8 +59,9 @@ struct Answer {
   std::int64_t tokens = 0;
 };
 
-// Generates one answer; `show` gets each piece of text as soon as it is certain, and says whether to go on.
-Answer generate(engine::Engine& engine, const text::Tokenizer& tokenizer, engine::Request request,
+// Generates one answer; `show` gets each piece of text as soon as it is certain, an empty one after every step without
+// text, and says whether to go on.
+Answer generate(engine::Engine& engine, const app::LoadedModel& model, engine::Request request,
                 const std::vector<std::string>& stop_strings, const std::function<bool(const std::string&)>& show,
                 const text::HarmonyTokens* harmony = nullptr);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 namespace sluice::cli {
@@ -11,6 +12,12 @@ namespace {
 
 constexpr int kBarWidth = 30;
 constexpr auto kRedraw = std::chrono::milliseconds(50);
+constexpr std::size_t kMostBytes = 4000;
+
+void write_error(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
 
 std::string human(double value, double unit, const char* const* names, int count) {
   int i = 0;
@@ -25,6 +32,17 @@ std::string human(double value, double unit, const char* const* names, int count
 }
 
 }  // namespace
+
+void say(std::string_view line) { write_error(std::string(line) + "\n"); }
+
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, kMostBytes)) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += byte < 0x20 || byte == 0x7F ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  return text.size() > kMostBytes ? out + "..." : out;
+}
 
 std::string human_count(double value) {
   static constexpr const char* kNames[] = {"", "k", "M", "B", "T"};
@@ -42,14 +60,14 @@ Terminal::Terminal(bool quiet)
     : quiet_(quiet), bars_(!quiet && isatty(STDERR_FILENO) != 0 && std::getenv("CI") == nullptr) {}
 
 void Terminal::note(std::string_view line) const {
-  if (!quiet_) fmt::print(stderr, "{}\n", line);
+  if (!quiet_) say(line);
 }
 
 LogSink Terminal::log() const {
   return [quiet = quiet_](LogLevel level, std::string_view message) {
     if (level == LogLevel::debug || (quiet && level == LogLevel::info)) return;
     const char* prefix = level == LogLevel::warning ? "warning: " : level == LogLevel::error ? "error: " : "";
-    fmt::print(stderr, "{}{}\n", prefix, message);
+    say(prefix + printable(message));
   };
 }
 
@@ -66,9 +84,7 @@ void Terminal::draw(const Progress& p) {
   if (!last && now - last_drawn_ < kRedraw) return;
   last_drawn_ = now;
   if (last) {
-    fmt::print(stderr, "\r\033[K");
-    std::fflush(stderr);
-    return;
+    return write_error("\r\033[K");
   }
   const double share = static_cast<double>(p.done) / static_cast<double>(p.total);
   const double seconds = std::chrono::duration<double>(now - begin_).count();
@@ -80,10 +96,9 @@ void Terminal::draw(const Progress& p) {
     rest =
         fmt::format("  {}/s  {:.0f} s left", amount(static_cast<double>(p.done) / seconds), seconds / share - seconds);
   }
-  fmt::print(stderr, "\r\033[K{} [{}{}] {} of {}{}{}", p.stage, std::string(filled, '='),
-             std::string(kBarWidth - filled, ' '), amount(static_cast<double>(p.done)),
-             amount(static_cast<double>(p.total)), bytes ? "" : " " + std::string(p.unit), rest);
-  std::fflush(stderr);
+  write_error(fmt::format("\r\033[K{} [{}{}] {} of {}{}{}", p.stage, std::string(filled, '='),
+                          std::string(kBarWidth - filled, ' '), amount(static_cast<double>(p.done)),
+                          amount(static_cast<double>(p.total)), bytes ? "" : " " + std::string(p.unit), rest));
 }
 
 }  // namespace sluice::cli

@@ -29,6 +29,13 @@ class Terminal {
   std::chrono::steady_clock::time_point last_drawn_;
 };
 
+// Writes `line` and an end of line to standard error. Never throws: when standard error is gone, nobody reads it.
+void say(std::string_view line);
+
+// Text that files brought in, for a terminal: control characters as \x1b, so that they can neither move the cursor nor
+// fake lines, and cut to a few thousand bytes.
+std::string printable(std::string_view text);
+
 // "7.63 M", "15.3 MB": three digits and a unit.
 std::string human_count(double value);
 std::string human_bytes(double bytes);

@@ -54,7 +54,31 @@ std::vector<T> read_vector(const ckpt::SafetensorsFile& file, const std::string&
   }
   std::vector<T> values(static_cast<std::size_t>(entry->shape[0]));
   std::memcpy(values.data(), entry->data, entry->bytes);
+  for (const T value : values) {
+    if (!std::isfinite(static_cast<double>(value))) {
+      fail(ErrorCode::bad_input, fmt::format("{}: {} holds NaN or infinity", file.path(), name), "finite values");
+    }
+  }
   return values;
+}
+
+void check_lengths(const std::string& path, const Reference& r) {
+  const auto is = [&](const char* tensor, std::size_t found, std::size_t wanted) {
+    if (found == wanted) return;
+    fail(ErrorCode::bad_input, fmt::format("{}: {}.{} has {} values", path, r.name, tensor, found),
+         std::to_string(wanted));
+  };
+  if (r.prompt.empty()) fail(ErrorCode::bad_input, fmt::format("{}: {}.input_ids is empty", path, r.name));
+  is("logprob_of_next", r.logprob_of_next.size(), r.prompt.size() - 1);
+}
+
+// Prompts are numbered without gaps: one behind a gap would not be compared, and nobody would notice.
+void check_numbers(const ckpt::SafetensorsFile& file, std::size_t prompts) {
+  std::size_t found = 0;
+  for (const ckpt::TensorEntry& tensor : file.tensors()) found += tensor.name.ends_with(".input_ids") ? 1 : 0;
+  if (found == prompts) return;
+  fail(ErrorCode::bad_input, fmt::format("{}: {} tensors named promptN.input_ids", file.path(), found),
+       fmt::format("N from 0 without gaps; prompt{} is missing", prompts));
 }
 
 std::vector<Reference> read_references(const std::string& path) {
@@ -67,9 +91,12 @@ std::vector<Reference> read_references(const std::string& path) {
                           read_vector<float>(file, name + ".last_logits", DType::f32),
                           read_vector<float>(file, name + ".logprob_of_next", DType::f32),
                           read_vector<std::int32_t>(file, name + ".greedy", DType::i32)});
+    check_lengths(path, references.back());
   }
-  if (references.empty())
+  if (references.empty()) {
     fail(ErrorCode::bad_input, path + ": no tensor prompt0.input_ids", "a file of reference outputs");
+  }
+  check_numbers(file, references.size());
   return references;
 }
 
@@ -84,23 +111,32 @@ double relative_l2(const std::vector<float>& got, const std::vector<float>& want
     difference += d * d;
     norm += static_cast<double>(want[i]) * want[i];
   }
-  return std::sqrt(difference / norm);
+  return difference == 0 ? 0 : std::sqrt(difference / norm);
 }
 
-Comparison compare(engine::Engine& engine, const Reference& reference) {
+// Ids that the model does not have, or a prompt that does not fit, are faults of the reference file.
+void submit(engine::Engine& engine, engine::Request request, const std::string& where) {
+  try {
+    engine.submit(std::move(request));
+  } catch (const Error& e) {
+    fail(ErrorCode::bad_input, where + ": " + e.what());
+  }
+}
+
+Comparison compare(engine::Engine& engine, const Reference& reference, const std::string& path) {
   engine::Request request;
   request.prompt = reference.prompt;
   request.max_new_tokens = static_cast<std::int64_t>(reference.greedy.size());
   request.prompt_logprobs = true;
   request.last_logits = true;
-  engine.submit(std::move(request));
+  submit(engine, std::move(request), path + ": " + reference.name);
   Comparison c;
   c.name = reference.name;
   c.tokens = reference.prompt.size();
   std::vector<std::int32_t> tokens;
   while (!engine.idle()) {
     for (const engine::Event& event : engine.step()) {
-      if (event.finish == engine::FinishReason::error) fail(ErrorCode::check_failed, event.error);
+      if (event.finish == engine::FinishReason::error) fail(ErrorCode::check_failed, c.name + ": " + event.error);
       if (event.token >= 0) tokens.push_back(event.token);
       if (!event.last_logits.empty()) c.logits_l2 = relative_l2(event.last_logits, reference.last_logits);
       for (std::size_t i = 0; i < event.prompt_logprobs.size(); ++i) {
@@ -138,16 +174,19 @@ struct Summary {
   double p99_logprob = 0;
   bool within(const Bounds& b) const {  // written so that a NaN fails
     return greedy_equal && mean_logprob <= b.mean_logprob && p99_logprob <= b.p99_logprob &&
-           (b.logits_l2 == 0 ? !std::isnan(worst_logits_l2) : worst_logits_l2 <= b.logits_l2);
+           (b.logits_l2 == 0 ? std::isfinite(worst_logits_l2) : worst_logits_l2 <= b.logits_l2);
   }
 };
+
+// The larger one; NaN is worse than everything and stays.
+double worse(double a, double b) { return std::isnan(a) || a >= b ? a : b; }
 
 Summary summarise(const std::vector<Comparison>& comparisons) {
   Summary s;
   std::vector<double> all;
   for (const Comparison& c : comparisons) {
     s.greedy_equal = s.greedy_equal && c.greedy_equal;
-    if (!(c.logits_l2 <= s.worst_logits_l2)) s.worst_logits_l2 = c.logits_l2;
+    s.worst_logits_l2 = worse(s.worst_logits_l2, c.logits_l2);
     all.insert(all.end(), c.logprob_differences.begin(), c.logprob_differences.end());
   }
   s.mean_logprob = mean(all);
@@ -182,7 +221,7 @@ int verify_command(const Options& options) {
   const app::LoadedModel model = load_session(options, terminal);
   const auto engine = model.make_engine();
   std::vector<Comparison> comparisons;
-  for (const Reference& reference : references) comparisons.push_back(compare(*engine, reference));
+  for (const Reference& reference : references) comparisons.push_back(compare(*engine, reference, path));
   const Summary summary = summarise(comparisons);
   const Bounds bounds = bounds_for(model.opened.compute);
   const bool ok = summary.within(bounds);

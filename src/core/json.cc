@@ -1,14 +1,13 @@
 #include "core/json.h"
 
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
 
 #include "core/error.h"
+#include "core/file.h"
 
 namespace sluice {
 namespace {
@@ -135,13 +134,7 @@ Json Json::parse(std::string_view text, std::string_view origin) {
   return builder.take();
 }
 
-Json Json::parse_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ErrorCode::bad_input, "cannot open " + path, "a readable JSON file", "check the path");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) fail(ErrorCode::bad_input, "cannot read " + path);
-  return parse(text, path);
-}
+Json Json::parse_file(const std::string& path) { return parse(read_file(path, {"a readable JSON file"}), path); }
 
 std::string_view Json::type_name() const {
   static constexpr std::string_view kNames[] = {"null", "bool", "integer", "number", "string", "array", "object"};

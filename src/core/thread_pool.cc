@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -115,6 +116,12 @@ struct ThreadPool::State {
     wake_all();
   }
 
+  void end() {
+    stop.store(true, std::memory_order_seq_cst);
+    wake_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
   template <class Done>
   void wait_until(Done done) {
     for (int spins = 0; !done(); ++spins) {
@@ -143,14 +150,19 @@ ThreadPool::ThreadPool(int threads, bool pin) : state_(std::make_unique<State>()
     fail(ErrorCode::usage, "thread count " + std::to_string(threads), "1 to " + std::to_string(kMostThreads));
   }
   if (pin) bind_to_processor(0);
-  for (int i = 1; i < threads; ++i) state_->workers.emplace_back([this, i, pin] { state_->work(i, pin); });
+  State& s = *state_;
+  try {
+    for (int i = 1; i < threads; ++i) s.workers.emplace_back([&s, i, pin] { s.work(i, pin); });
+  } catch (const std::system_error& e) {
+    s.end();
+    fail(ErrorCode::resources,
+         "thread " + std::to_string(s.workers.size() + 1) + " of " + std::to_string(threads) +
+             " could not be started (" + e.code().message() + ")",
+         "", "choose fewer with --threads");
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  state_->stop.store(true, std::memory_order_seq_cst);
-  state_->wake_all();
-  for (std::thread& worker : state_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() { state_->end(); }
 
 void ThreadPool::parallel(FunctionRef<void(int)> body) {
   if (threads_ == 1) return body(0);

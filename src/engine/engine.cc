@@ -13,6 +13,15 @@
 namespace sluice::engine {
 namespace {
 
+// Far beyond every use, and small enough that products of sizes fit in 63 bits.
+constexpr std::int64_t kMostSequences = std::int64_t{1} << 20;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 36;
+
+void check_range(const char* what, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value >= least && value <= most) return;
+  fail(ErrorCode::usage, fmt::format("{} {}", what, value), fmt::format("{} to {}", least, most));
+}
+
 EngineOptions resolve(const model::Decoder& decoder, EngineOptions o) {
   if (o.context_length <= 0) o.context_length = decoder.max_positions();
   if (o.context_length > decoder.max_positions()) {
@@ -20,6 +29,12 @@ EngineOptions resolve(const model::Decoder& decoder, EngineOptions o) {
          fmt::format("at most the {} positions that the model was loaded for", decoder.max_positions()));
   }
   if (o.kv_tokens <= 0) o.kv_tokens = o.context_length;
+  if (o.max_batch_tokens <= 0) o.max_batch_tokens = o.context_length;
+  check_range("context length", o.context_length, 2, kMostTokens);  // a prompt token and its answer
+  check_range("KV cache tokens", o.kv_tokens, 1, kMostTokens);
+  check_range("running requests", o.max_sequences, 1, kMostSequences);
+  check_range("tokens of a step", o.max_batch_tokens, 1, kMostSequences * 16);
+  check_range("rows of logits", o.max_logit_rows, 0, kMostSequences);
   o.max_batch_tokens = std::max(o.max_batch_tokens, o.max_sequences);
   o.max_logit_rows = std::max(o.max_logit_rows, o.max_sequences);
   return o;

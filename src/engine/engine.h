@@ -16,7 +16,7 @@
 namespace sluice::engine {
 
 struct EngineOptions {
-  std::int64_t max_batch_tokens = 512;  // tokens of one step: decodes plus prompt chunks
+  std::int64_t max_batch_tokens = 512;  // tokens of one step: decodes plus prompt chunks; 0 = context_length
   std::int64_t max_sequences = 16;      // requests in work at the same time; others wait
   std::int64_t context_length = 0;      // longest prompt plus answer; 0 = the decoder's max_positions
   std::int64_t kv_tokens = 0;           // capacity of the KV cache; 0 = context_length

@@ -2,10 +2,10 @@
 
 #include <ctime>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <system_error>
 
 #include "core/error.h"
+#include "core/file.h"
 
 namespace sluice::text {
 namespace {
@@ -29,12 +29,13 @@ void put(Json::Object& variables, const std::string& name, Json value) {
   variables.emplace_back(name, std::move(value));
 }
 
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) fail(ErrorCode::bad_input, "cannot read " + path.string(), "a chat template");
-  return text;
+// A link that leads nowhere counts as absent.
+bool present(const fs::path& path) {
+  std::error_code none;
+  return fs::exists(path, none);
 }
+
+std::string read_text(const fs::path& path) { return read_file(path.string(), {"a chat template", 16 << 20}); }
 
 // The template in the "chat_template" field of a configuration, with its name for messages.
 struct Found {
@@ -54,7 +55,7 @@ std::optional<Found> named_template(const Json& list, const std::string& name, c
 }
 
 std::optional<Found> template_in(const fs::path& path, bool with_tools) {
-  if (!fs::exists(path)) return std::nullopt;
+  if (!present(path)) return std::nullopt;
   const Json config = Json::parse_file(path.string());
   const Json* field = config.find("chat_template");
   if (field == nullptr || field->is_null()) return std::nullopt;
@@ -90,7 +91,7 @@ std::string ChatTemplate::render(const Json& messages, const ChatOptions& option
 std::optional<ChatTemplate> load_chat_template(const std::string& model_dir, bool with_tools) {
   const fs::path dir(model_dir);
   const fs::path plain = dir / "chat_template.jinja";
-  if (fs::exists(plain)) return ChatTemplate::parse(read_text(plain), plain.string());
+  if (present(plain)) return ChatTemplate::parse(read_text(plain), plain.string());
   for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
     if (const auto found = template_in(dir / name, with_tools)) {
       return ChatTemplate::parse(found->text, found->origin);
@@ -101,7 +102,7 @@ std::optional<ChatTemplate> load_chat_template(const std::string& model_dir, boo
 
 void load_special_tokens(const std::string& model_dir, ChatOptions& options) {
   const fs::path path = fs::path(model_dir) / "tokenizer_config.json";
-  if (!fs::exists(path)) return;
+  if (!present(path)) return;
   const Json config = Json::parse_file(path.string());
   const auto token = [&](const char* name) -> std::optional<std::string> {
     const std::string where = path.string() + ": " + name;

@@ -1,5 +1,6 @@
 #include "text/decoder_steps.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -155,11 +156,18 @@ struct ByteFallback : DecoderStep {
 struct Replace : DecoderStep {
   Replace(TextPattern p, std::string c) : pattern(std::move(p)), content(std::move(c)) {}
   std::unique_ptr<TokenSink> start(TokenSink& next, RegexScratch& scratch) const override {
-    return map_sink(
-        next, [this, &scratch](const std::string& t, std::size_t) { return pattern.replace(t, content, scratch); });
+    return map_sink(next, [this, &scratch](const std::string& t, std::size_t) { return replaced(t, scratch); });
   }
   std::string bytes_of(std::string token, RegexScratch& scratch) const override {
-    return valid_utf8(token) ? pattern.replace(token, content, scratch) : token;
+    return valid_utf8(token) ? replaced(token, scratch) : token;
+  }
+  // Tokens are short: one that a chain of steps makes longer than this comes from a hostile file.
+  std::string replaced(const std::string& token, RegexScratch& scratch) const {
+    constexpr std::size_t kMostBytes = 1 << 20;
+    std::string text = pattern.replace(token, content, scratch);
+    if (text.size() <= std::max(kMostBytes, token.size())) return text;
+    fail(ErrorCode::bad_input, "tokenizer.json: decoder: a token becomes " + std::to_string(text.size()) + " bytes",
+         "a replacement of a length similar to what it replaces");
   }
   TextPattern pattern;
   std::string content;

@@ -10,7 +10,7 @@
 namespace sluice::text::jinja {
 namespace {
 
-constexpr std::int64_t kMaxWidth = 1'000'000'000;
+constexpr std::int64_t kMaxWidth = 1'000'000;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 

@@ -10,7 +10,7 @@
 namespace sluice::text::jinja {
 namespace {
 
-constexpr std::int64_t kMaxWidth = 1'000'000'000;
+constexpr std::int64_t kMaxWidth = 1'000'000;
 
 bool is_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;

@@ -1,5 +1,6 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -94,7 +95,16 @@ void Normalizer::read(const Json& json, const std::string& where) {
 
 std::string Normalizer::apply(std::string_view valid_utf8, RegexScratch& scratch) const {
   std::string text(valid_utf8);
-  for (const auto& step : steps_) text = step->apply(text, scratch);
+  const std::size_t most_bytes =
+      std::max(TextPattern::kMostGrowth * valid_utf8.size(), TextPattern::kGrowthAlwaysBytes);
+  for (const auto& step : steps_) {
+    text = step->apply(text, scratch);
+    if (text.size() <= most_bytes) continue;
+    fail(ErrorCode::bad_input,
+         "tokenizer.json: normalizer: " + std::to_string(valid_utf8.size()) + " bytes of text became " +
+             std::to_string(text.size()),
+         "steps that replace text by text of similar length");
+  }
   return text;
 }
 

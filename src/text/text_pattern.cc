@@ -1,5 +1,6 @@
 #include "text/text_pattern.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -48,8 +49,14 @@ void TextPattern::parts(std::string_view text, RegexScratch& scratch, PartSink s
 std::string TextPattern::replace(std::string_view text, std::string_view replacement, RegexScratch& scratch) const {
   std::string out;
   out.reserve(text.size());
+  const std::size_t most_bytes = std::max(kMostGrowth * text.size(), kGrowthAlwaysBytes);
   parts(text, scratch, [&](TextSpan part, bool is_match) {
     out.append(is_match ? replacement : text.substr(part.begin, part.end - part.begin));
+    if (out.size() <= most_bytes) return;
+    fail(ErrorCode::bad_input,
+         "tokenizer.json: Replace makes " + std::to_string(text.size()) + " bytes of text more than " +
+             std::to_string(most_bytes),
+         "a replacement of a length similar to what it replaces");
   });
   return out;
 }

@@ -27,7 +27,10 @@ class TextPattern {
 
   void parts(std::string_view text, RegexScratch& scratch, PartSink sink) const;
 
-  // The text with every match replaced.
+  // The text with every match replaced. Throws Error(bad_input) when that makes it more than kMostGrowth times longer:
+  // a chain of such steps could fill the memory from a few bytes.
+  static constexpr std::size_t kMostGrowth = 64;
+  static constexpr std::size_t kGrowthAlwaysBytes = 1 << 16;
   std::string replace(std::string_view text, std::string_view replacement, RegexScratch& scratch) const;
 
  private:

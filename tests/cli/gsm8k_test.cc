@@ -38,7 +38,7 @@ TEST(Gsm8k, WilsonIntervalMatchesPublishedValues) {
 
 TEST(Gsm8k, RecordsNameFileAndLineInErrors) {
   const std::string path = testing::TempDir() + "questions.jsonl";
-  std::ofstream(path) << "{\"question\": \"q\", \"answer\": \"a\"}\n\n{\"question\": \"q\"}\n";
+  std::ofstream(path) << "{\"question\": \"q\", \"answer\": \"a 1\"}\n\n{\"question\": \"q\"}\n";
   try {
     read_questions(path);
     FAIL() << "did not throw";

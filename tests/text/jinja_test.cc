@@ -161,7 +161,8 @@ INSTANTIATE_TEST_SUITE_P(
         "{{ 'x' * 9999999999 }}", "{{ [0] * 9999999999 }}", "{{ 9223372036854775807 * 'ab' }}",
         "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
         "{% set ns = namespace(l=[0]) %}{% for i in range(100) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
-        "{{ 'x'.center(9223372036854775807) }}", "{{ '%999999999s' % 1 }}{{ '%999999999s' % 1 }}",
+        "{{ 'x'.center(9223372036854775807) }}",
+        "{{ '%999999s' % 1 }}{% for i in range(9999) %}{{ '%999999s' % i }}{% endfor %}{{ 1 }}",
         "{{ ('a' * 1000000).replace('', 'b' * 1000000) }}", "{{ (',' * 1000000).join('x' * 1000000) }}",
         // recursion
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}",
