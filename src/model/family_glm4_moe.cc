@@ -50,6 +50,7 @@ ModelConfig configure(const ckpt::HfConfig& hf) {
   for (std::int64_t i = 0; i < layers; ++i) {
     m.layers.push_back(i < dense ? dense_block(f, m.hidden) : expert_block(f, m.hidden));
   }
+  m.skipped.push_back({"model.layers." + std::to_string(layers) + ".*", "multi-token prediction"});
   validate(m);
   return m;
 }
@@ -61,7 +62,7 @@ ckpt::NameMap names(const ModelConfig& m) {
   add_name(map, Role::router, "model.layers.{L}.mlp.gate.weight");
   add_name(map, Role::correction_bias, "model.layers.{L}.mlp.gate.e_score_correction_bias");
   add_shared_names(map, "shared_experts");
-  map.ignored.push_back("model.layers." + std::to_string(m.layers.size()) + ".*");
+  for (const SkippedTensors& skipped : m.skipped) map.ignored.push_back(skipped.pattern);
   return map;
 }
 

@@ -111,9 +111,36 @@ std::vector<Fault> glm_faults() {
   };
 }
 
+std::vector<Fault> deepseek_faults() {
+  const auto attention_scale = [](model::AttentionSpec& a) {
+    a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_dim)));
+  };
+  const auto twice = [](RoutingSpec& r) { r.routed_scaling_factor *= r.routed_scaling_factor; };
+  const auto plain_rope = [](model::AttentionSpec& a) { a.rope.config.type = ckpt::RopeType::plain; };
+  return {
+      {"deepseek_v3", "mscale_missing", attention(attention_scale)},
+      {"deepseek_v3", "rope_unscaled", attention(plain_rope)},
+      {"deepseek_v3", "rope_not_interleaved", attention([](model::AttentionSpec& a) { a.rope.interleaved = false; })},
+      {"deepseek_v3", "groups_ignored", routing([](RoutingSpec& r) { r.groups = r.top_groups = 1; })},
+      {"deepseek_v3", "correction_bias_ignored", [](model::BlockSpec& b) { b.correction_bias = false; }},
+      {"deepseek_v3", "scaling_lost", routing([](RoutingSpec& r) { r.routed_scaling_factor = 1.0f; })},
+      {"deepseek_v3", "scaled_twice", routing(twice)},
+      {"deepseek_v3", "not_renormalised", routing([](RoutingSpec& r) { r.renormalize = false; })},
+      {"deepseek_v3", "one_expert_less", routing([](RoutingSpec& r) { r.top_k -= 1; })},
+      {"deepseek_v3", "shared_dropped", [](model::BlockSpec& b) { b.shared.reset(); }},
+      {"deepseek_v2", "mscale_missing", attention(attention_scale)},
+      {"deepseek_v2", "groups_ignored", routing([](RoutingSpec& r) { r.groups = r.top_groups = 1; })},
+      {"deepseek_v2", "scaling_lost", routing([](RoutingSpec& r) { r.routed_scaling_factor = 1.0f; })},
+      {"deepseek_v2", "renormalised", routing([](RoutingSpec& r) { r.renormalize = true; })},
+      {"deepseek_v2_lite", "renormalised", routing([](RoutingSpec& r) { r.renormalize = true; })},
+      {"deepseek_v2_lite", "one_expert_less", routing([](RoutingSpec& r) { r.top_k -= 1; })},
+  };
+}
+
 std::vector<Fault> all_faults() {
   std::vector<Fault> all = gpt_oss_faults();
-  for (const auto& more : {softmax_faults(), glm_faults()}) all.insert(all.end(), more.begin(), more.end());
+  for (const auto& more : {softmax_faults(), glm_faults(), deepseek_faults()})
+    all.insert(all.end(), more.begin(), more.end());
   return all;
 }
 
@@ -130,7 +157,7 @@ TEST_P(ConfigFaults, AreNoticed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ConfigFaults, ::testing::ValuesIn(all_faults()),
-                         [](const auto& info) { return info.param.family + "_" + info.param.name; });
+                         [](const auto& test) { return test.param.family + "_" + test.param.name; });
 
 struct NameFault {
   std::string family;
@@ -174,7 +201,7 @@ TEST_P(NameFaults, AreNoticed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, NameFaults, ::testing::ValuesIn(name_faults()),
-                         [](const auto& info) { return info.param.family + "_" + info.param.name; });
+                         [](const auto& test) { return test.param.family + "_" + test.param.name; });
 
 }  // namespace
 }  // namespace sluice::testing

@@ -14,7 +14,10 @@ namespace {
 constexpr double kRelativeL2 = 2e-5;
 constexpr std::int64_t kWholePrompt = 1024;
 
-std::vector<std::string> families() { return {"glm4_moe", "gpt_oss", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"}; }
+std::vector<std::string> families() {
+  return {"deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "glm4_moe", "gpt_oss", "mixtral",
+          "olmoe",       "qwen2_moe",        "qwen3_moe"};
+}
 
 std::vector<GoldenChoice> choices() {
   std::vector<GoldenChoice> all;
@@ -79,7 +82,7 @@ TEST_P(GoldenBatch, UnequalLengthsFloat32) { expect_same_bits(GetParam(), DType:
 TEST_P(GoldenBatch, UnequalLengthsBf16) { expect_same_bits(GetParam(), DType::bf16); }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenBatch, ::testing::ValuesIn(families()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace sluice::testing

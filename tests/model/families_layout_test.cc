@@ -108,7 +108,7 @@ TEST_P(MixedLayouts, InOneFile) {
 
 INSTANTIATE_TEST_SUITE_P(Families, MixedLayouts,
                          ::testing::Values("glm4_moe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 // Biases, norms and sinks in f32 beside bf16 matrices mean the same.
 TEST(BiasTypes, SmallTensorsInFloat32) {
