@@ -9,6 +9,7 @@
 #include "model/decoder_parts.h"
 #include "model/roles.h"
 #include "model/rope.h"
+#include "moe/weight_values.h"
 
 namespace sluice::model {
 namespace {
@@ -22,6 +23,11 @@ class LayerLoader {
   std::unique_ptr<DenseWeight> dense(Role role, std::int64_t rows, std::int64_t cols) {
     const Recipe stored = source_.tensor_recipe(role_name(role), layer_);
     return dense(role, rows, cols, options_.compute == DType::f32 ? Recipe::f32 : stored);
+  }
+  // The router, whose NaN routing would hide: it gives such a row no weight and the answer would only be wrong.
+  std::unique_ptr<DenseWeight> router(std::int64_t experts, std::int64_t cols) {
+    require_finite(Role::router, source_.tensor(role_name(Role::router), layer_, experts, cols));
+    return dense(Role::router, experts, cols, Recipe::f32);
   }
   std::unique_ptr<DenseWeight> dense(Role role, std::int64_t rows, std::int64_t cols, Recipe recipe) {
     auto weight = options_.backend->prepare_dense(source_.tensor(role_name(role), layer_, rows, cols), recipe);
@@ -37,12 +43,23 @@ class LayerLoader {
     return weight;
   }
   Buffer vector(Role role, std::int64_t cols) {
-    Buffer buffer = options_.backend->prepare_vector(source_.tensor(role_name(role), layer_, 1, cols));
+    const QuantTensor values = source_.tensor(role_name(role), layer_, 1, cols);
+    require_finite(role, values);
+    Buffer buffer = options_.backend->prepare_vector(values);
     bytes_ += static_cast<std::int64_t>(buffer.bytes());
     return buffer;
   }
 
  private:
+  void require_finite(Role role, const QuantTensor& values) const {
+    const std::int64_t row = first_non_finite_row(values);
+    if (row < 0) return;
+    const std::string place = layer_ == ckpt::kOutsideLayers ? "" : "layer " + std::to_string(layer_) + ": ";
+    fail(ErrorCode::bad_input,
+         place + std::string(role_name(role)) + ": row " + std::to_string(row) + " holds NaN or infinity",
+         "finite values", "get the checkpoint again; `sluice check` lists all damaged tensors");
+  }
+
   ckpt::WeightSource& source_;
   const DecoderOptions& options_;
   std::int64_t layer_;
@@ -166,7 +183,7 @@ LoadedMoe load_moe(const BlockSpec& block, ckpt::WeightSource& source, const Dec
   parts.runner = options.runners[i];
   parts.problem = options.problems[i];
   LayerSpec& spec = parts.problem.layer;
-  parts.router = load.dense(Role::router, spec.routing.experts, spec.hidden, Recipe::f32);
+  parts.router = load.router(spec.routing.experts, spec.hidden);
   if (block.router_bias) parts.router_bias = load.vector(Role::router_bias, spec.routing.experts);
   if (block.correction_bias) {
     parts.correction_bias = load.vector(Role::correction_bias, spec.routing.experts);

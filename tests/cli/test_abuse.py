@@ -242,3 +242,33 @@ def test_a_penalty_that_is_not_applied_is_told(model):
     (model / "generation_config.json").write_text(json.dumps({**config, "top_p": 0.0}))
     done = sluice("run", model, "-p", "Question: 1", "-n", "2")
     assert done.returncode == 3 and "generation_config.json" in done.stderr
+
+
+def overwrite(model, tensor, value):
+    """Puts bf16 `value` bits over the first half of a tensor."""
+    for shard in sorted(model.glob("model-*.safetensors")):
+        raw = bytearray(shard.read_bytes())
+        size = int.from_bytes(raw[:8], "little")
+        header = json.loads(raw[8:8 + size])
+        if tensor not in header:
+            continue
+        begin, end = header[tensor]["data_offsets"]
+        count = (end - begin) // 4
+        raw[8 + size + begin:8 + size + begin + 2 * count] = value.to_bytes(2, "little") * count
+        shard.write_bytes(raw)
+
+
+@pytest.mark.parametrize("tensor,word", [("model.layers.1.mlp.gate.weight", "layer 1: router"),
+                                         ("model.layers.2.input_layernorm.weight", "layer 2: attention_norm"),
+                                         ("model.norm.weight", "final_norm")])
+@pytest.mark.parametrize("bits", [0x7FC0, 0xFF80])
+def test_damage_that_would_only_make_answers_wrong_is_refused(model, tensor, word, bits):
+    overwrite(model, tensor, bits)
+    done = sluice("run", model, "-p", "Question: 1", "-n", "2")
+    assert done.returncode == 3 and word in done.stderr, done.stderr
+
+
+def test_nan_in_other_weights_ends_the_answer(model):
+    overwrite(model, "model.layers.0.self_attn.o_proj.weight", 0x7FC0)
+    done = sluice("run", model, "-p", "Question: 1", "-n", "2")
+    assert done.returncode == 1 and str(model) in done.stderr and "NaN" in done.stderr
