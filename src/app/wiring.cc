@@ -47,6 +47,7 @@ Problem problem_for(const OpenedModel& model, const LayerSpec& layer, Recipe rec
   problem.device = model.backend->device();
   problem.max_tokens = std::max(model.options.engine.max_batch_tokens, model.options.engine.max_sequences);
   problem.row_invariant = model.options.row_invariant;
+  problem.upstream_gate_alpha = model.options.upstream_gate_alpha;
   return problem;
 }
 

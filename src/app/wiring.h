@@ -33,9 +33,10 @@ struct LoadOptions {
   std::string quantization;                 // SGLang's --quantization; empty = as stored
   std::string mxfp4_precision = "default";  // default, bf16 or fp8: what flashinfer_mxfp4 quantises inputs to
   bool disable_shared_experts_fusion = false;
-  std::vector<std::string> notes;  // what became of foreign flags, for the log
-  std::string isa = "auto";        // auto, scalar, avx2, avx512, avx512_bf16: the most that may be used
-  int threads = 0;                 // 0 = all processors of this process
+  bool upstream_gate_alpha = false;  // Problem::upstream_gate_alpha
+  std::vector<std::string> notes;    // what became of foreign flags, for the log
+  std::string isa = "auto";          // auto, scalar, avx2, avx512, avx512_bf16: the most that may be used
+  int threads = 0;                   // 0 = all processors of this process
   bool row_invariant = true;
   engine::EngineOptions engine;  // context_length 0 = the model's
 };

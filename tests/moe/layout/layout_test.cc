@@ -4,22 +4,23 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "moe/input_scales.h"
 #include "moe/layout/quant_layers.h"
 #include "moe/layout/reader.h"
 
 namespace sluice::layout {
 namespace {
 
-using testing::QuantOptions;
+using testing::RawOptions;
 using Shape = std::vector<std::int64_t>;
 
-QuantOptions nvfp4(std::int64_t experts, std::int64_t hidden, std::int64_t intermediate) {
-  QuantOptions o;
+RawOptions nvfp4(std::int64_t experts, std::int64_t hidden, std::int64_t intermediate) {
+  RawOptions o;
   o.experts = experts, o.hidden = hidden, o.intermediate = intermediate;
   return o;
 }
-QuantOptions mxfp4(std::int64_t experts, std::int64_t hidden, std::int64_t intermediate) {
-  QuantOptions o = nvfp4(experts, hidden, intermediate);
+RawOptions mxfp4(std::int64_t experts, std::int64_t hidden, std::int64_t intermediate) {
+  RawOptions o = nvfp4(experts, hidden, intermediate);
   o.scale = DType::e8m0;
   return o;
 }
@@ -95,7 +96,7 @@ TEST(Cutlass, UpAboveGateAndScalesAsInt32) {
 }
 
 TEST(Cutlass, Bf16IsStackedAndFp8PaddedTo16) {
-  QuantOptions o = nvfp4(2, 64, 24);
+  RawOptions o = nvfp4(2, 64, 24);
   o.code = DType::bf16;
   const ExpertWeights plain = testing::quant_experts(o);
   const PreparedLayout b = prepare_layout(LayoutKind::cutlass, plain);
@@ -133,7 +134,7 @@ TEST(RowInterleaves, EightAndSingleRows) {
 }
 
 TEST(Biases, FollowTheRowsOfTheirHalf) {
-  QuantOptions o = mxfp4(1, 64, 96);
+  RawOptions o = mxfp4(1, 64, 96);
   o.bias = true;
   const ExpertWeights w = testing::quant_experts(o);
   const PreparedLayout p = prepare_layout(LayoutKind::sm90_mxfp4, w);
@@ -149,7 +150,7 @@ TEST(Biases, FollowTheRowsOfTheirHalf) {
 }
 
 TEST(NonGated, HasOneHalf) {
-  QuantOptions o = nvfp4(2, 128, 128);
+  RawOptions o = nvfp4(2, 128, 128);
   o.gated = false;
   const ExpertWeights w = testing::quant_experts(o);
   for (const LayoutKind kind : {LayoutKind::cutedsl, LayoutKind::cutlass, LayoutKind::rows8}) {
@@ -173,7 +174,7 @@ TEST(Refusals, NameFormatAndSize) {
 }
 
 TEST(Fits, SaysBeforeAnyWeightWhatPrepareWouldSay) {
-  QuantOptions o = nvfp4(4, 128, 96);
+  RawOptions o = nvfp4(4, 128, 96);
   const LayerSpec layer = testing::layer_of(o, 2);
   EXPECT_NE(fits(LayoutKind::cutedsl, layer, Recipe::nvfp4_w4a16).reason.find("I = 96"), std::string::npos);
   EXPECT_TRUE(fits(LayoutKind::cutlass, layer, Recipe::nvfp4_w4a4_cutlass).ok);
@@ -195,6 +196,20 @@ TEST(Alpha, OneActivationScaleForAllExperts) {
   EXPECT_EQ(a.up, (std::vector<float>{1.0f, 8.0f}));
   EXPECT_EQ(a.down, (std::vector<float>{1.0f, 0.0625f}));
   EXPECT_FALSE(a.input_defaulted);
+}
+
+// The runners compute with decode scales; the reciprocals are the same numbers.
+TEST(Alpha, AgreesWithTheScalesOfTheRecipe) {
+  const ExpertWeights w = testing::quant_experts(nvfp4(7, 128, 64));
+  const Alphas a = resolve_alphas(w);
+  const LayerInputScales scales = layer_input_scales(Recipe::nvfp4_w4a4_cutedsl, w.input_scales);
+  EXPECT_EQ(a.input_quant, 1.0f / scales.gemm1);
+  EXPECT_EQ(a.intermediate_quant, 1.0f / scales.gemm2);
+  for (std::size_t e = 0; e < 7; ++e) {
+    EXPECT_NEAR(a.up[e], scales.gemm1 * w.up[e].tensor_scale, 0x1p-22f * a.up[e]);
+    EXPECT_NEAR(a.gate[e], scales.gemm1 * w.gate[e].tensor_scale, 0x1p-22f * a.gate[e]);
+    EXPECT_NEAR(a.down[e], scales.gemm2 * w.down[e].tensor_scale, 0x1p-22f * a.down[e]);
+  }
 }
 
 TEST(Alpha, DoesNotDependOnTheSplit) {

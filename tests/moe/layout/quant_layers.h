@@ -11,7 +11,7 @@
 
 namespace sluice::testing {
 
-struct QuantOptions {
+struct RawOptions {
   std::int64_t experts = 4;
   std::int64_t hidden = 64;
   std::int64_t intermediate = 64;
@@ -28,13 +28,13 @@ struct QuantOptions {
 
 namespace detail {
 
-using QuantStorage = std::vector<std::unique_ptr<std::vector<std::uint8_t>>>;
+using RawStorage = std::vector<std::unique_ptr<std::vector<std::uint8_t>>>;
 
-inline std::uint8_t* add_block(QuantStorage& storage, std::int64_t bytes) {
+inline std::uint8_t* add_block(RawStorage& storage, std::int64_t bytes) {
   return storage.emplace_back(std::make_unique<std::vector<std::uint8_t>>(static_cast<std::size_t>(bytes)))->data();
 }
 
-inline std::uint8_t random_code(const QuantOptions& o, Random& random, std::int64_t byte) {
+inline std::uint8_t random_code(const RawOptions& o, Random& random, std::int64_t byte) {
   const auto bits = static_cast<std::uint8_t>(random.bits());
   if (o.code == DType::e2m1) return bits;
   if (o.code == DType::e4m3) return (bits & 0x7Fu) == 0x7Fu ? 0x38 : bits;         // no NaN
@@ -42,13 +42,13 @@ inline std::uint8_t random_code(const QuantOptions& o, Random& random, std::int6
 }
 
 // E4M3 scales between 2^-3 and 2; E8M0 bytes 125 to 129, as in SGLang's test.
-inline std::uint8_t random_scale(const QuantOptions& o, Random& random) {
+inline std::uint8_t random_scale(const RawOptions& o, Random& random) {
   const std::int32_t n = random.below(o.scale == DType::e4m3 ? 32 : 5);
   return static_cast<std::uint8_t>((o.scale == DType::e4m3 ? 0x20 : 125) + n);
 }
 
 // `step` matrices share their rows: row r of matrix `index` is row r * step + index of the block.
-inline void random_tensors(QuantStorage& storage, const QuantOptions& o, std::int64_t rows, std::int64_t cols,
+inline void random_tensors(RawStorage& storage, const RawOptions& o, std::int64_t rows, std::int64_t cols,
                            std::uint64_t seed, const std::vector<QuantTensor*>& share) {
   const auto step = static_cast<std::int64_t>(share.size());
   Random random(seed);
@@ -64,7 +64,7 @@ inline void random_tensors(QuantStorage& storage, const QuantOptions& o, std::in
   }
 }
 
-inline BiasView bf16_bias(QuantStorage& storage, std::int64_t count, std::uint64_t seed) {
+inline BiasView bf16_bias(RawStorage& storage, std::int64_t count, std::uint64_t seed) {
   std::uint8_t* data = add_block(storage, 2 * count);
   Random random(seed);
   for (std::int64_t i = 0; i < count; ++i) reinterpret_cast<Bf16*>(data)[i] = to_bf16(random.symmetric(1.0f));
@@ -73,8 +73,8 @@ inline BiasView bf16_bias(QuantStorage& storage, std::int64_t count, std::uint64
 
 }  // namespace detail
 
-inline ExpertWeights quant_experts(const QuantOptions& o) {
-  auto storage = std::make_shared<detail::QuantStorage>();
+inline ExpertWeights quant_experts(const RawOptions& o) {
+  auto storage = std::make_shared<detail::RawStorage>();
   ExpertWeights w;
   for (std::int64_t e = 0; e < o.experts; ++e) {
     const std::uint64_t seed = o.seed * 1000003u + static_cast<std::uint64_t>(e) * 8u;
@@ -118,7 +118,7 @@ inline ExpertWeights slice_experts(const ExpertWeights& all, std::int64_t first,
   return w;
 }
 
-inline LayerSpec layer_of(const QuantOptions& o, std::int32_t top_k) {
+inline LayerSpec layer_of(const RawOptions& o, std::int32_t top_k) {
   LayerSpec layer;
   layer.hidden = o.hidden;
   layer.intermediate = o.intermediate;
