@@ -10,6 +10,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 import check_flags
+import check_from_sglang
 import check_structure
 import check_tidy
 
@@ -61,7 +62,7 @@ def run(command, log, **kwargs):
 
 
 def stage_structure(_):
-    return from_problems({**check_structure.run(ROOT), **check_flags.run(ROOT)})
+    return from_problems({**check_structure.run(ROOT), **check_flags.run(ROOT), **check_from_sglang.run(ROOT)})
 
 
 def stage_format(_):

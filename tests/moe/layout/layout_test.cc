@@ -232,6 +232,16 @@ TEST(Scalarise, MinimumOfTheEncodeScales) {
   EXPECT_TRUE(defaulted);
 }
 
+TEST(SharedDecodeScale, NothingGivesOneAndOneWarning) {
+  std::vector<std::string> warnings;
+  EXPECT_EQ(shared_decode_scale({}, "input scales of down", &warnings), 1.0f);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("input scales of down"), std::string::npos) << warnings[0];
+  const std::vector<float> scales = {0.25f, 0.5f};
+  EXPECT_EQ(shared_decode_scale(scales, "input scales of down", &warnings), 0.5f);
+  EXPECT_EQ(warnings.size(), 1u);
+}
+
 TEST(AlignToRank, TakesScalarLocalGlobalAndPairs) {
   const std::vector<float> eight = {0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_EQ(align_to_rank({{5}, 1, 1}, 2, 1, 4), (std::vector<float>{5, 5}));
