@@ -247,12 +247,12 @@ class ReferenceRunner final : public Runner {
 
   void run(const PreparedExperts& prepared, const RunArgs& args) const override {
     const auto& experts = own<const ReferenceExperts>(prepared);
-    check_run_args(experts.layer, experts.recipe, experts.weights.count(), args);
+    check_run_args(experts.layer, experts.recipe, experts.weights.count(), args, InputKinds::plain_or_quantized);
     const Workspace::Scope scope(*args.workspace);
     Workers workers{pool_, nullptr, longest_row(experts.layer)};
     workers.weight_rows = args.workspace->take<float>(threads() * workers.longest);
 
-    const std::int64_t tokens = args.hidden.rows;
+    const std::int64_t tokens = args.tokens();
     const std::int64_t valid =
         args.valid_tokens != nullptr ? std::clamp<std::int64_t>(*args.valid_tokens, 0, tokens) : tokens;
     for (std::int64_t first = 0; first < valid; first += kChunkTokens) {

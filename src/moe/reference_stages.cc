@@ -113,11 +113,36 @@ void Workers::for_each(std::int64_t count, FunctionRef<void(std::int64_t i, int 
   pool->parallel_for(count, 8, range);
 }
 
+namespace {
+
+// Row t of quantised input becomes row i.
+void load_quantized(const QuantizedRows& q, std::int64_t t, const OperandRows& x, std::int64_t i) {
+  const RowExtents n = row_extents(x.format, x.cols);
+  const auto bytes = [&](const ConstTensorView& view, std::int64_t count, std::uint8_t* out) {
+    const std::int64_t stride = dtype_bytes(view.dtype, view.row_stride);
+    if (count > 0) std::copy_n(static_cast<const std::uint8_t*>(view.data) + t * stride, count, out + i * count);
+  };
+  bytes(q.codes, n.code_bytes, x.codes);
+  bytes(q.block_scales, n.block_scales, x.block_scales);
+  if (x.format == RowFormat::nvfp4) {
+    x.sum_scales[i] = 1.0f / q.encode_scale;
+  } else if (n.sum_scales > 0) {
+    std::copy_n(q.sum_scales.row<float>(q.sum_scales.rows == 1 ? 0 : t), n.sum_scales, x.sum_scales + i * n.sum_scales);
+  }
+  decode_operands(x, i);
+}
+
+}  // namespace
+
 void gather(const LayerSpec& layer, const RoundingPoints& points, const RunArgs& args, const std::int64_t* routes,
             std::int64_t count, float static_scale, const OperandRows& x) {
   const bool f32 = args.hidden.dtype == DType::f32;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t t = routes[i] / args.top_k;
+    if (args.quantized.codes) {
+      load_quantized(args.quantized, t, x, i);
+      continue;
+    }
     const float weight = layer.weight_on_input ? args.weights[routes[i]] : 1.0f;
     float* row = x.row(i);
     for (std::int64_t c = 0; c < x.cols; ++c) {

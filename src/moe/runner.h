@@ -62,8 +62,18 @@ class StageSink {
   virtual void record(std::string_view stage, const ConstTensorView& rows, const std::int64_t* route) = 0;
 };
 
+// Hidden rows that a dispatcher has quantised already, in the GEMM1 input format of the recipe (recipe.h). Scales are
+// linear, row by row, never swizzled. Not together with weight_on_input.
+struct QuantizedRows {
+  ConstTensorView codes;         // [T, W] e2m1, two a byte, or e4m3; absent = the input is RunArgs::hidden
+  ConstTensorView block_scales;  // nvfp4: [T, ceil(W / 16)] e4m3; mxfp8: [T, ceil(W / 32)] e8m0
+  ConstTensorView sum_scales;    // fp8: f32 decode multipliers [1, 1], [T, 1] or [T, ceil(W / 128)]
+  float encode_scale = 0.0f;     // nvfp4: what the rows were quantised with; alphas follow it, not the file's scale
+};
+
 struct RunArgs {
   ConstTensorView hidden;                      // [T, H] bf16 (f32 for the f32 recipe)
+  QuantizedRows quantized;                     // or this in place of `hidden`; not every runner takes it
   const SlotId* ids = nullptr;                 // [T, k]; ids outside `slots` are skipped; duplicates are allowed
   const float* weights = nullptr;              // [T, k]
   std::int32_t top_k = 0;                      // k
@@ -74,6 +84,8 @@ struct RunArgs {
   Workspace* workspace = nullptr;
   Stream stream;
   StageSink* stages = nullptr;
+
+  std::int64_t tokens() const { return quantized.codes ? quantized.codes.rows : hidden.rows; }  // T
 };
 
 class Runner {

@@ -128,12 +128,54 @@ void check_output(const LayerSpec& layer, Recipe recipe, const RunArgs& args) {
           "exactly one of them");
   const bool sums = args.sum.data != nullptr;
   const TensorView& out = sums ? args.sum : args.routes;
-  const std::int64_t rows = sums ? args.hidden.rows : args.hidden.rows * args.top_k;
+  const std::int64_t rows = sums ? args.tokens() : args.tokens() * args.top_k;
   require(out.rows == rows && out.cols == layer.width(), "output has shape " + shape_text(out.rows, out.cols),
           shape_text(rows, layer.width()));
   const bool bf16_fits = sums || recipe_info(recipe).slot_dtype == DType::bf16;
   require(out.dtype == DType::f32 || (bf16_fits && out.dtype == DType::bf16),
           "output is " + std::string(dtype_name(out.dtype)), bf16_fits ? "bf16 or f32" : "f32");
+}
+
+void check_hidden(const LayerSpec& layer, Recipe recipe, const ConstTensorView& hidden) {
+  const DType compute = recipe == Recipe::f32 ? DType::f32 : DType::bf16;
+  require(hidden.dtype == compute && hidden.cols == layer.width(),
+          "hidden rows are " + std::string(dtype_name(hidden.dtype)) + " of width " + std::to_string(hidden.cols),
+          std::string(dtype_name(compute)) + " of width " + std::to_string(layer.width()));
+}
+
+void require_view(const ConstTensorView& view, std::string_view name, DType type, std::int64_t rows,
+                  std::int64_t cols) {
+  const bool fits = view.data != nullptr && view.dtype == type && view.rows == rows && view.cols == cols;
+  require(fits,
+          "quantised input: " + std::string(name) + " is " + std::string(dtype_name(view.dtype)) + " " +
+              shape_text(view.rows, view.cols),
+          std::string(dtype_name(type)) + " " + shape_text(rows, cols));
+}
+
+void check_quantized_rows(const LayerSpec& layer, Recipe recipe, const QuantizedRows& q) {
+  const std::int64_t rows = q.codes.rows, width = layer.width();
+  const auto blocks = [&](std::int64_t block) { return (width + block - 1) / block; };
+  require(!layer.weight_on_input, "quantised input with weight_on_input", "plain rows");
+  switch (recipe) {
+    case Recipe::fp8_tensor:
+      require_view(q.codes, "codes", DType::e4m3, rows, width);
+      return require_view(q.sum_scales, "sum_scales", DType::f32, q.sum_scales.rows == 1 ? 1 : rows, 1);
+    case Recipe::fp8_block:
+      require_view(q.codes, "codes", DType::e4m3, rows, width);
+      return require_view(q.sum_scales, "sum_scales", DType::f32, rows, blocks(128));
+    case Recipe::nvfp4_w4a4_cutedsl:
+    case Recipe::nvfp4_w4a4_cutlass:
+      require(q.encode_scale > 0.0f, "quantised input: the encode scale is " + std::to_string(q.encode_scale),
+              "448 * 6 / amax, above zero");
+      require_view(q.codes, "codes", DType::e2m1, rows, width);
+      return require_view(q.block_scales, "block_scales", DType::e4m3, rows, blocks(16));
+    case Recipe::mxfp4_w4a8:
+      require_view(q.codes, "codes", DType::e4m3, rows, width);
+      return require_view(q.block_scales, "block_scales", DType::e8m0, rows, blocks(32));
+    default:
+      require(false, "quantised input in recipe " + std::string(recipe_info(recipe).name),
+              "a recipe that quantises its input");
+  }
 }
 
 void check_format_of(std::string_view list_name, const std::vector<QuantTensor>& list, Recipe recipe) {
@@ -166,20 +208,23 @@ void check_weights(const LayerSpec& layer, const ExpertWeights& weights) {
   check_biases("down bias", weights.down_bias, layer.has_bias ? count : 0, layer.width());
 }
 
-void check_run_args(const LayerSpec& layer, Recipe recipe, std::int64_t local_experts, const RunArgs& args) {
-  const DType compute = recipe == Recipe::f32 ? DType::f32 : DType::bf16;
+void check_run_args(const LayerSpec& layer, Recipe recipe, std::int64_t local_experts, const RunArgs& args,
+                    InputKinds kinds) {
   require(args.workspace != nullptr, "there is no workspace", "one with workspace_bytes() bytes");
-  require(
-      args.hidden.dtype == compute && args.hidden.cols == layer.width(),
-      "hidden rows are " + std::string(dtype_name(args.hidden.dtype)) + " of width " + std::to_string(args.hidden.cols),
-      std::string(dtype_name(compute)) + " of width " + std::to_string(layer.width()));
+  require(!args.quantized.codes || kinds == InputKinds::plain_or_quantized, "the input is quantised already",
+          "plain rows, which this runner quantises itself");
+  if (args.quantized.codes) {
+    check_quantized_rows(layer, recipe, args.quantized);
+  } else {
+    check_hidden(layer, recipe, args.hidden);
+  }
   require(args.top_k >= 1, "top_k is " + std::to_string(args.top_k), "at least 1");
   require(!layer.weight_on_input || args.top_k == 1, "weight_on_input with top_k " + std::to_string(args.top_k), "1");
-  require(args.hidden.rows == 0 || (args.ids != nullptr && args.weights != nullptr), "ids or weights are missing",
+  require(args.tokens() == 0 || (args.ids != nullptr && args.weights != nullptr), "ids or weights are missing",
           "[T, k] both");
   require(args.slots.count == local_experts, "the slot range has " + std::to_string(args.slots.count) + " slots",
           std::to_string(local_experts));
-  if (args.hidden.rows != 0) check_output(layer, recipe, args);
+  if (args.tokens() != 0) check_output(layer, recipe, args);
 }
 
 }  // namespace sluice

@@ -19,7 +19,10 @@ void check_weights(const LayerSpec& layer, const ExpertWeights& weights);
 // computes with (recipe.h; how each format is carried: weights.h).
 void check_formats(Recipe recipe, const ExpertWeights& weights);
 
-// Throws Error(usage) when args do not fit the layer, the recipe or the number of experts held.
-void check_run_args(const LayerSpec& layer, Recipe recipe, std::int64_t local_experts, const RunArgs& args);
+// Throws Error(usage) when args do not fit the layer, the recipe or the number of experts held. RunArgs::quantized is
+// refused, too, unless the runner says that it takes it.
+enum class InputKinds : std::uint8_t { plain, plain_or_quantized };
+void check_run_args(const LayerSpec& layer, Recipe recipe, std::int64_t local_experts, const RunArgs& args,
+                    InputKinds kinds = InputKinds::plain);
 
 }  // namespace sluice
