@@ -29,7 +29,8 @@ FAMILIES = {
         "class": "GptOss", "theta": 15000.0, "rope": YARN_OSS,
         "config": {"hidden_size": 60, "intermediate_size": 30, "num_hidden_layers": 3, "num_attention_heads": 6,
                    "num_key_value_heads": 2, "head_dim": 12, "num_local_experts": 5, "num_experts_per_tok": 3,
-                   "sliding_window": WINDOW, "attention_bias": True, "hidden_act": "silu", "swiglu_limit": 7.0,
+                   "sliding_window": WINDOW, "attention_bias": True, "hidden_act": "silu",
+                   "swiglu_limit": 2.0,  # at 7 a gate that is clamped from below as well would hardly show
                    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     },
     "gpt_oss_mxfp4": {

@@ -56,7 +56,7 @@ def random_like(name, tensor, generator):
     fan_in = tensor.shape[-2] if family_is_transposed(name, tensor) else tensor.shape[-1]
     size = 1.0
     if "gate_up_proj" in name:
-        size = 5.0  # GPT-OSS clamps at 7, and both sides must happen
+        size = 5.0  # GPT-OSS clamps, and both sides must happen
     elif "gate_proj" in name or name.endswith("w1.weight"):
         size = 1.7
     elif "up_proj" in name or name.endswith("w3.weight"):
@@ -127,6 +127,9 @@ def load_strictly(family, config, folder):
     unexpected = [n for n in info["unexpected_keys"] if f"layers.{config['num_hidden_layers']}." not in n]
     if info["missing_keys"] or unexpected or info["mismatched_keys"]:
         raise SystemExit(f"{folder}: {info}")
+    for module in model.modules():
+        if hasattr(module, "limit") and "swiglu_limit" in config:  # transformers has 7 in the code
+            module.limit = config["swiglu_limit"]
     return model.float().eval()
 
 

@@ -1,8 +1,15 @@
 // Faults that happen to others, put in on purpose: the comparison with the goldens must notice each. The first list
 // changes what a family makes of config.json, the second how tensors are named.
 //
-// Faults of the code itself were put in by hand, one at a time, each seen failing in families_golden_test.cc and taken
-// out again: see the end of this file.
+// Faults of the code itself were put in by hand, one at a time; each made Golden.LogitsOfEveryPosition fail for the
+// families named, and was taken out again:
+//   the gate clamped from below too; up clamped from above only; no "+ beta"          gpt_oss
+//   the router's bias not added; the sink of another head                             gpt_oss
+//   the window counts one key more                                                    gpt_oss, mixtral
+//   the correction bias as a part of the weight                                       deepseek_v3, glm4_moe
+//   scaling before renormalisation, which undoes it                                   deepseek_v3, glm4_moe
+//   a group scored by its largest expert alone                                        deepseek_v3, glm4_moe
+//   scaling only where weights are renormalised                                       deepseek_v2
 #include <gtest/gtest.h>
 
 #include <cmath>
