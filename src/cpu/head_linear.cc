@@ -1,6 +1,7 @@
 #include "cpu/head_linear.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -10,6 +11,14 @@ namespace sluice::cpu {
 namespace {
 
 constexpr std::int64_t kPiecesOfWorker = 16;
+
+// Packing rounds to bf16 what it has scaled, whatever it packs for; otherwise f32 inputs would stay f32 where there is
+// no dot product of bf16.
+constexpr std::array<float, kChunkRows> kOnes = [] {
+  std::array<float, kChunkRows> ones{};
+  for (float& one : ones) one = 1.0f;
+  return ones;
+}();
 
 void require(bool ok, const std::string& what, const std::string& expected) {
   if (!ok) fail(ErrorCode::usage, "head_linear: " + what, expected);
@@ -65,6 +74,7 @@ struct HeadLinear {
     a.x =
         static_cast<const std::byte*>(args.x.data) + (first_row(unit) * a.row_stride + column) * element_bytes(a.from);
     a.cols = weight.cols;
+    if (args.x.dtype == DType::f32 && weight.compute() == DType::bf16) a.scale = kOnes.data();
     pack_rows(kernels, a, rows.rows, rows);
     copy_tails(unit, rows.rows);
   }

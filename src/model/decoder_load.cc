@@ -9,6 +9,7 @@
 #include "model/decoder_parts.h"
 #include "model/roles.h"
 #include "model/rope.h"
+#include "model/shared_fusion.h"
 #include "moe/weight_values.h"
 
 namespace sluice::model {
@@ -191,7 +192,7 @@ LoadedMoe load_moe(const BlockSpec& block, ckpt::WeightSource& source, const Dec
   }
   if (block.shared) parts.shared = load_shared(load, *block.shared, spec.hidden, options.compute);
   parts.dispatcher = make_local_dispatcher(spec.routing.total_experts());
-  parts.experts = parts.runner->prepare(parts.problem, source.experts(layer, spec));
+  parts.experts = parts.runner->prepare(parts.problem, read_experts(source, layer, spec));
   const std::int64_t expert_bytes = parts.experts->resident_bytes();
   return {std::make_unique<MoeLayer>(std::move(parts)), expert_bytes};
 }

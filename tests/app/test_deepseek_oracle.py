@@ -1,13 +1,6 @@
 """Random DeepSeek-V2/V3 checkpoints with every option of the family, through the whole engine, against numpy in float64.
 
-Faults that were put into the engine one at a time, each of which makes a test here fail:
-- groups ignored (choose_groups returns all): no_q_lora, plain
-- correction bias not loaded; correction bias added to the weights: plain
-- routed_scaling_factor left out; applied twice: plain, V2 with greedy choice
-- k - 1 experts; shared expert dropped: plain
-- mscale_all_dim not in the softmax scale; mscale left out of cos and sin: yarn
-- halves rotated instead of pairs: plain
-- window off by one: tests/cpu/attention_latent_test.cc and attention_test.cc
+Faults that these comparisons must notice are put in by tests/model/deepseek_test.cc.
 """
 
 import os

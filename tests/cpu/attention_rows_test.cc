@@ -15,7 +15,9 @@ std::vector<Setting> settings() {
       {.heads = 4, .kv_heads = 2, .head_dim = 64, .contexts = contexts},
       {.heads = 3, .kv_heads = 3, .head_dim = 40, .window = 100, .contexts = contexts},
       {.heads = 10, .kv_heads = 2, .head_dim = 32, .window = 270, .sinks = true, .contexts = contexts},
-      {.heads = 6, .kv_heads = 1, .head_dim = 48, .sinks = true, .dtype = DType::f32, .contexts = contexts}};
+      {.heads = 6, .kv_heads = 1, .head_dim = 48, .sinks = true, .dtype = DType::f32, .contexts = contexts},
+      {.heads = 5, .kv_heads = 1, .head_dim = 72, .value_dim = 56, .contexts = contexts},
+      {.heads = 40, .kv_heads = 1, .head_dim = 48, .value_dim = 32, .dtype = DType::f32, .contexts = contexts}};
   std::vector<Setting> all;
   for (const Isa isa : available_isas()) {
     for (const AttentionCase& shape : shapes) all.push_back({isa, shape});
@@ -26,7 +28,7 @@ std::vector<Setting> settings() {
 class AttentionRowsTest : public testing::TestWithParam<Setting> {
  protected:
   std::size_t width() const {
-    return static_cast<std::size_t>(shape().heads) * static_cast<std::size_t>(shape().head_dim);
+    return static_cast<std::size_t>(shape().heads) * static_cast<std::size_t>(shape().values());
   }
   const AttentionCase& shape() const { return GetParam().shape; }
 

@@ -203,6 +203,11 @@ TEST_P(AttentionTest, EmptySequencesAmongOthers) {
 TEST_P(AttentionTest, RefusesWhatItCannotDo) {
   EXPECT_THROW(backend_.make_kv({.layers = 1, .kv_heads = 1, .head_dim = 8, .block_tokens = 8}, 1), Error);
   EXPECT_THROW(backend_.make_kv({.layers = 1, .kv_heads = 1, .head_dim = 8, .dtype = DType::e4m3}, 1), Error);
+  // Values narrower than keys belong to a latent, which has one head and no values of its own.
+  EXPECT_THROW(backend_.make_kv({.layers = 1, .kv_heads = 1, .head_dim = 8, .value_dim = 4}, 1), Error);
+  const KvSpec::Kind latent = KvSpec::Kind::mla_latent;
+  EXPECT_THROW(backend_.make_kv({.kind = latent, .layers = 1, .kv_heads = 2, .head_dim = 8, .value_dim = 4}, 1), Error);
+  EXPECT_THROW(backend_.make_kv({.kind = latent, .layers = 1, .kv_heads = 1, .head_dim = 8, .value_dim = 9}, 1), Error);
   const AttentionWorld world({.contexts = {20}}, 17);
   const std::unique_ptr<KvCache> cache = world.make_cache(backend_);
   StepBatch batch = world.batch({{0, 0, 20}});

@@ -16,6 +16,7 @@ struct AttentionCase {
   std::int32_t heads = 4;
   std::int32_t kv_heads = 2;
   std::int32_t head_dim = 64;
+  std::int32_t value_dim = 0;  // of a latent that is key and value at once; 0 = grouped-query attention
   std::int32_t window = 0;
   bool sinks = false;
   std::int32_t block_tokens = 16;
@@ -23,11 +24,14 @@ struct AttentionCase {
   std::vector<std::int64_t> contexts;  // tokens of each sequence
   std::int64_t queries = 1 << 20;      // only the last so many tokens of a sequence are ever asked
 
+  bool latent() const { return value_dim > 0; }
+  std::int32_t values() const { return latent() ? value_dim : head_dim; }  // columns of a value
+
   std::string describe() const {
     std::string text = std::to_string(heads) + "/" + std::to_string(kv_heads) + " heads of " +
-                       std::to_string(head_dim) + ", window " + std::to_string(window) + (sinks ? ", sinks" : "") +
-                       ", blocks of " + std::to_string(block_tokens) + ", " + std::string(dtype_name(dtype)) +
-                       ", contexts";
+                       std::to_string(head_dim) + (latent() ? " with values of " + std::to_string(value_dim) : "") +
+                       ", window " + std::to_string(window) + (sinks ? ", sinks" : "") + ", blocks of " +
+                       std::to_string(block_tokens) + ", " + std::string(dtype_name(dtype)) + ", contexts";
     for (const std::int64_t c : contexts) text += " " + std::to_string(c);
     return text;
   }
@@ -80,6 +84,8 @@ class AttentionWorld {
   std::unique_ptr<KvCache> make_cache(CpuBackend& backend) const {
     KvSpec spec;
     spec.kind = shape_.window > 0 ? KvSpec::Kind::sliding : KvSpec::Kind::gqa;
+    if (shape_.latent()) spec.kind = KvSpec::Kind::mla_latent;
+    spec.value_dim = shape_.value_dim;
     spec.layers = kLayers;
     spec.kv_heads = shape_.kv_heads;
     spec.head_dim = shape_.head_dim;
@@ -115,21 +121,21 @@ class AttentionWorld {
     store_rows(backend, cache, b, k, v);
   }
 
-  // Attention of the spans' rows, [T, heads * head_dim].
+  // Attention of the spans' rows, [T, heads * values()].
   std::vector<float> attend(CpuBackend& backend, const KvCache& cache, const std::vector<QuerySpan>& spans) const {
-    std::vector<float> out = poisoned_floats(static_cast<std::size_t>(rows_in(spans) * query_width()));
-    attend_into(backend, cache, spans, view(out, rows_in(spans), query_width()));
+    std::vector<float> out = poisoned_floats(static_cast<std::size_t>(rows_in(spans) * output_width()));
+    attend_into(backend, cache, spans, view(out, rows_in(spans), output_width()));
     return out;
   }
   std::vector<std::uint16_t> attend_bf16(CpuBackend& backend, const KvCache& cache,
                                          const std::vector<QuerySpan>& spans) const {
-    std::vector<std::uint16_t> out(static_cast<std::size_t>(rows_in(spans) * query_width()), 0xFFFF);
-    attend_into(backend, cache, spans, view(out, rows_in(spans), query_width()));
+    std::vector<std::uint16_t> out(static_cast<std::size_t>(rows_in(spans) * output_width()), 0xFFFF);
+    attend_into(backend, cache, spans, view(out, rows_in(spans), output_width()));
     return out;
   }
 
   struct Expected {
-    std::vector<double> value;  // [head_dim]
+    std::vector<double> value;  // [values()]
     std::vector<double> bound;
   };
 
@@ -170,13 +176,15 @@ class AttentionWorld {
     const double weight_error = *std::max_element(error.begin(), error.end()) + (chunks + 1) * per_step;
     const double relative =
         std::expm1(2 * weight_error) + 2 * tolerance::gamma(static_cast<std::int64_t>(256 + 3 * chunks + 8), u);
-    Expected e{std::vector<double>(static_cast<std::size_t>(d)), std::vector<double>(static_cast<std::size_t>(d))};
-    for (std::int32_t c = 0; c < d; ++c) {
+    const auto columns = static_cast<std::size_t>(shape_.values());
+    const std::vector<float>& values = shape_.latent() ? k_[s] : v_[s];
+    Expected e{std::vector<double>(columns), std::vector<double>(columns)};
+    for (std::int32_t c = 0; c < shape_.values(); ++c) {
       double sum = 0;
       double absolute = 0;
       for (std::size_t i = 0; i < n; ++i) {
         const double w = std::exp(score[i] - top) / total;
-        const double x = w * stored(v_[s], first + static_cast<std::int64_t>(i), shape_.kv_heads, kv_head, c);
+        const double x = w * stored(values, first + static_cast<std::int64_t>(i), shape_.kv_heads, kv_head, c);
         sum += x;
         absolute += std::fabs(x);
       }
@@ -211,6 +219,7 @@ class AttentionWorld {
 
  private:
   std::int64_t query_width() const { return static_cast<std::int64_t>(shape_.heads) * shape_.head_dim; }
+  std::int64_t output_width() const { return static_cast<std::int64_t>(shape_.heads) * shape_.values(); }
 
   static std::int64_t rows_in(const std::vector<QuerySpan>& spans) {
     std::int64_t rows = 0;
@@ -281,7 +290,7 @@ class AttentionWorld {
     const std::int64_t width = static_cast<std::int64_t>(shape_.kv_heads) * shape_.head_dim;
     KvStoreArgs args;
     args.k = view(k, b.view.tokens, width);
-    args.v = view(v, b.view.tokens, width);
+    if (!shape_.latent()) args.v = view(v, b.view.tokens, width);
     args.cache = &cache;
     args.layer = kLayer;
     args.batch = &b.view;

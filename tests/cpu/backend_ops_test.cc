@@ -128,6 +128,16 @@ TEST_P(BackendOpsTest, AddIsTheFloatSum) {
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(sum[i], a[i] + b[i]);
 }
 
+TEST_P(BackendOpsTest, AddGatedScalesByTheSigmoid) {
+  std::vector<float> sum{1, 2, 10, 20, 5, 6};
+  const std::vector<float> x{3, -4, 8, 16, 100, 100};
+  const std::vector<float> gate{0.0f, 1.09861229f, -200.0f};  // sigmoid 1/2, 3/4, 0
+  backend_.add_gated(view(sum, 3, 2), view(x, 3, 2), view(gate, 3, 1), kStream);
+  const std::vector<float> expected{2.5f, 0, 16, 32, 5, 6};
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_NEAR(sum[i], expected[i], 4e-6) << i;
+  EXPECT_THROW(backend_.add_gated(view(sum, 3, 2), view(x, 2, 3), view(gate, 3, 1), kStream), Error);
+}
+
 TEST_P(BackendOpsTest, EmbedFindsRowsOfAnyFormat) {
   std::vector<std::uint16_t> bf16(6 * 19);
   std::vector<float> f32(6 * 19);

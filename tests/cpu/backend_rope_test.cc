@@ -37,6 +37,21 @@ TEST_P(RopeTest, QuarterTurns) {
   }
 }
 
+// Latent attention rotates the last columns of query heads and of the latent.
+TEST_P(RopeTest, FirstRotatedColumn) {
+  const std::unique_ptr<RopeTable> table = backend_.make_rope({1.57079633f}, 1.0f, 2);
+  const std::vector<std::int32_t> positions{1};
+  std::vector<float> x{5, 6, 7, 1, 2, 8, 9, 10, 3, 4};
+  RopeArgs args{.x = view(x, 1, 10), .heads = 2, .head_dim = 5, .first = 3};
+  args.table = table.get();
+  args.positions = positions.data();
+  backend_.rope(args, kStream);
+  const std::vector<float> expected{5, 6, 7, -2, 1, 8, 9, 10, -4, 3};
+  for (std::size_t i = 0; i < 10; ++i) EXPECT_NEAR(x[i], expected[i], 1e-6) << i;
+  args.first = 4;
+  EXPECT_THROW(backend_.rope(args, kStream), Error);
+}
+
 TEST_P(RopeTest, AgainstFloat64) {
   const double u = tolerance::unit_roundoff(DType::f32);
   const std::vector<std::int32_t> positions{0, 1, 7, 999, 4095, 3};
