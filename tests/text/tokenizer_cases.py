@@ -133,6 +133,15 @@ def byte_level_cases():
     }
     model = cases["merges_as_strings"]["model"]
     model["merges"] = ["#version: 0.2"] + [" ".join(m) for m in model["merges"]]
+    # GLM-4.5: the pattern of Llama 3, its prefix tokens are put there by the chat template. OLMoE: GPT-NeoX.
+    cases["glm4"] = finish(llama3, pre(LLAMA3), decoder, post_processor=dict(BYTE_LEVEL, trim_offsets=False),
+                           add=ADDED + [added("[gMASK]", special=True), added("<sop>", special=True)])
+    cases["olmoe"] = finish(qwen2, dict(BYTE_LEVEL, use_regex=True), decoder, {"type": "NFC"},
+                            add=ADDED + [added("|||IP_ADDRESS|||", normalized=True)] +
+                            [added(" " * n, normalized=True) for n in range(3, 25)])
+    cases["deepseek_bos"] = with_bos(finish(qwen2, pre(*DEEPSEEK), decoder, sequence(key="normalizers"),
+                                            add=ADDED + [added("<｜begin▁of▁sentence｜>", special=True)]),
+                                     "<｜begin▁of▁sentence｜>")
     for form in ("NFD", "NFKC", "NFKD", "Lowercase"):
         cases["normalizer_" + form.lower()] = finish(qwen2, pre(QWEN2), decoder, {"type": form})
     for behavior in ("Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"):
@@ -180,7 +189,16 @@ def fallback_cases():
     strip = {"type": "Strip", "strip_left": True, "strip_right": True}
     replace = {"type": "Replace", "pattern": {"Regex": r"\s+|[aeiou]{2}"}, "content": mark}
     some = [t for t in ADDED if t["content"] != "  "]
+    # Mixtral, as first published (normaliser) and as later releases have it (pre-tokeniser).
+    mixtral = finish(base, None, llama2, spaces, add=ADDED + [added("<s>", special=True), added("</s>", special=True)])
+    mixtral["post_processor"] = bos_template("<s>", next(
+        t["id"] for t in mixtral["added_tokens"] if t["content"] == "<s>"))
+    later = copy.deepcopy(mixtral)
+    later.update(normalizer=None, pre_tokenizer=dict(metaspace, split=False))
+    mixtral["model"]["merges"] = [m if isinstance(m, str) else " ".join(m) for m in mixtral["model"]["merges"]]
     return {
+        "mixtral": mixtral,
+        "mixtral_later": later,
         "llama2": finish(base, None, llama2, spaces),
         "llama2_no_fuse": finish(base, None, llama2, spaces, fuse_unk=False),
         "metaspace": finish(base, metaspace, dict(metaspace)),
