@@ -53,6 +53,29 @@ Bpe::Bpe(const Json& model, const std::string& where, bool byte_pieces) : where_
   prepare_bytes();
 }
 
+Bpe::Bpe(const std::vector<RankedToken>& tokens, const std::string& where)
+    : where_(where), ignore_merges_(true), byte_pieces_(true) {
+  for (const RankedToken& token : tokens) {
+    vocabulary_.add(to_byte_alphabet(token.bytes), token.rank, where);
+    if (token.bytes.empty()) fail(ErrorCode::bad_input, where + ": a token without bytes");
+  }
+  std::vector<RankedPair> pairs;
+  for (const RankedToken& token : tokens) append_cuts(token, pairs);
+  merges_ = PairTable(pairs.size());
+  for (const RankedPair& p : pairs) merges_.set(p.left, p.right, {static_cast<std::uint32_t>(p.rank), p.rank});
+  prepare_bytes();
+}
+
+// Every way to cut the token into two tokens is a merge of its rank.
+void Bpe::append_cuts(const RankedToken& token, std::vector<RankedPair>& pairs) const {
+  const std::string_view bytes = token.bytes;
+  for (std::size_t cut = 1; cut < bytes.size(); ++cut) {
+    const std::int32_t left = vocabulary_.find(to_byte_alphabet(bytes.substr(0, cut)));
+    const std::int32_t right = vocabulary_.find(to_byte_alphabet(bytes.substr(cut)));
+    if (left >= 0 && right >= 0) pairs.push_back({left, right, token.rank});
+  }
+}
+
 void Bpe::read_merges(const Json& merges, const std::string& where) {
   const Json::Array& rules = merges.as_array(where);
   if (rules.size() >= std::numeric_limits<std::int32_t>::max()) fail(ErrorCode::bad_input, where + ": too many");

@@ -14,6 +14,7 @@
 #include "core/json.h"
 #include "text/pair_table.h"
 #include "text/string_table.h"
+#include "text/tiktoken.h"
 #include "text/vocabulary.h"
 
 namespace sluice::text {
@@ -39,6 +40,11 @@ class Bpe {
   // Throws Error(bad_input) for an inconsistent vocabulary or merge list, Error(unsupported) for what is missing here.
   Bpe(const Json& model, const std::string& where, bool byte_pieces);
 
+  // From tokens with ranks, for byte pieces: two neighbours merge when their bytes together are a token, that of the
+  // lowest rank first, and a piece that is a token is never taken apart. Throws Error(bad_input) for a token or a rank
+  // that is there twice.
+  Bpe(const std::vector<RankedToken>& tokens, const std::string& where);
+
   // Appends the ids of a piece: valid UTF-8, or any bytes with `byte_pieces`. Throws Error(bad_input) past 2^30
   // bytes, and for an unknown character when the unknown token is not in the vocabulary.
   void encode(std::string_view piece, BpeScratch& scratch, std::vector<std::int32_t>& out) const;
@@ -49,7 +55,11 @@ class Bpe {
   struct Unknown {
     bool pending = false;
   };
+  struct RankedPair {
+    std::int32_t left, right, rank;
+  };
 
+  void append_cuts(const RankedToken& token, std::vector<RankedPair>& pairs) const;
   void read_merges(const Json& merges, const std::string& where);
   void add_merge(std::string_view left, std::string_view right, std::uint32_t rank, const std::string& where);
   void prepare_bytes();

@@ -27,12 +27,17 @@ class Tokenizer {
  public:
   static constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 
-  // Reads tokenizer.json and, where there is one, tokenizer_config.json of a model folder. Throws Error(bad_input) for
+  // Reads tokenizer.json and, where there is one, tokenizer_config.json of a model folder; without tokenizer.json the
+  // tiktoken.model of Kimi-K2. Throws Error(bad_input) for
   // a damaged or inconsistent file, Error(unsupported) for a component that is missing here; both name file and field.
   static Tokenizer load(const std::string& folder);
 
   // The same from parsed files; `origin` and `config_origin` name them in errors. `config` may be null.
   static Tokenizer from_json(const Json& tokenizer, const std::string& origin, const Json& config,
+                             const std::string& config_origin);
+
+  // From the tokens of tiktoken.model; text is cut as Kimi-K2 does it.
+  static Tokenizer from_kimi(const std::vector<RankedToken>& tokens, const std::string& origin, const Json& config,
                              const std::string& config_origin);
 
   // `add_special_tokens` puts BOS and the like around the text where the file says so: not for a rendered chat

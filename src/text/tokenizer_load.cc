@@ -1,8 +1,11 @@
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "core/error.h"
 #include "text/fields.h"
+#include "text/tiktoken.h"
 #include "text/tokenizer.h"
 
 namespace sluice::text {
@@ -12,6 +15,13 @@ const Json& field_or_null(const Json& object, std::string_view key) {
   static const Json null;
   const Json* value = object.find(key);
   return value == nullptr ? null : *value;
+}
+
+std::string read_text_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file) fail(ErrorCode::bad_input, "cannot read " + path, "the tokens of the model");
+  return text;
 }
 
 void check_version(const Json& tokenizer, const std::string& origin) {
@@ -34,13 +44,30 @@ std::optional<std::int32_t> config_token(const Json& config, std::string_view ke
 Tokenizer Tokenizer::load(const std::string& folder) {
   const std::string file = folder + "/tokenizer.json";
   const std::string config = folder + "/tokenizer_config.json";
+  const std::string ranks = folder + "/tiktoken.model";
   std::error_code none;
-  if (!std::filesystem::exists(file, none)) {
+  const Json settings = std::filesystem::exists(config, none) ? Json::parse_file(config) : Json();
+  if (std::filesystem::exists(file, none)) return from_json(Json::parse_file(file), file, settings, config);
+  if (!std::filesystem::exists(ranks, none)) {
     fail(ErrorCode::bad_input, file + ": not there", "the tokenizer of the model",
          "download it with the checkpoint; tokenizer.model and vocab.json are not read");
   }
-  return from_json(Json::parse_file(file), file,
-                   std::filesystem::exists(config, none) ? Json::parse_file(config) : Json(), config);
+  if (!is_kimi_tokenizer(settings)) {
+    fail(ErrorCode::unsupported, ranks + ": how it cuts text into pieces is in code that is not known here",
+         "tokenizer.json, or the tokenizer of Kimi-K2 (auto_map in tokenizer_config.json)",
+         "convert it with transformers");
+  }
+  return from_kimi(parse_tiktoken(read_text_file(ranks), ranks), ranks, settings, config);
+}
+
+Tokenizer Tokenizer::from_kimi(const std::vector<RankedToken>& tokens, const std::string& origin, const Json& config,
+                               const std::string& config_origin) {
+  Tokenizer t(PreTokenizer(kimi_pre_tokenizer(), origin), Bpe(tokens, origin));
+  t.added_ = AddedTokens(added_tokens_of(config, config_origin), place(config_origin, "added_tokens_decoder"),
+                         t.normalizer_, t.vocabulary_);
+  t.decoder_ = Decoder(Json(Json::Object{{"type", Json("ByteLevel")}}), origin);
+  t.read_config(config, config_origin);
+  return t;
 }
 
 Tokenizer Tokenizer::from_json(const Json& tokenizer, const std::string& origin, const Json& config,
