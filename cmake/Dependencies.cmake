@@ -23,3 +23,13 @@ sluice_static_package(pcre2 pcre2.h libpcre2-8.a)
 target_compile_definitions(pcre2 INTERFACE PCRE2_STATIC)
 sluice_static_package(utf8proc utf8proc.h libutf8proc.a)
 target_compile_definitions(utf8proc INTERFACE UTF8PROC_STATIC)
+
+# fmt_once.cc is written for this major version; another one is used header-only.
+if(fmt_VERSION VERSION_GREATER_EQUAL 9 AND fmt_VERSION VERSION_LESS 10)
+  add_library(sluice_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/fmt_once.cc)
+  target_include_directories(sluice_fmt SYSTEM PUBLIC
+                             $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
+else()
+  add_library(sluice_fmt INTERFACE)
+  target_link_libraries(sluice_fmt INTERFACE fmt::fmt-header-only)
+endif()
