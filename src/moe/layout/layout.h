@@ -35,12 +35,12 @@ struct Tensor {
 
 // Scales of the FP4 GEMMs, resolved as moe-runner-spec 5.3: activations are quantised with one scale for all experts.
 struct Alphas {
-  float input_quant = 1.0f;         // encode scale of the input of GEMM1: 1 / the largest decode scale
-  float intermediate_quant = 1.0f;  // the same of the intermediate
-  std::vector<float> gate;          // [E] weight scale / input_quant; CuTe DSL takes this one for both halves
-  std::vector<float> up;            // [E]
-  std::vector<float> down;          // [E] weight scale / intermediate_quant
-  bool input_defaulted = false;     // no activation scales in the file: 1.0 was taken
+  float input_quant = 1.0f;           // encode scale of the input of GEMM1: 1 / the largest decode scale
+  float intermediate_quant = 1.0f;    // the same of the intermediate
+  std::vector<float> gate;            // [E] weight scale / input_quant; CuTe DSL takes this one for both halves
+  std::vector<float> up;              // [E]
+  std::vector<float> down;            // [E] weight scale / intermediate_quant
+  std::vector<std::string> warnings;  // no activation scales in the file: 1 was taken
 };
 
 struct PreparedLayout {
@@ -76,21 +76,7 @@ Verdict fits(LayoutKind kind, const LayerSpec& layer, Recipe recipe);
 // off the layout's alignment (only sm90_mxfp4 and cutlass pad), one FP8 scale for two different ones.
 PreparedLayout prepare_layout(LayoutKind kind, const ExpertWeights& weights);
 
+// The alphas of moe/input_scales.h, with the encode scales that these kernels take.
 Alphas resolve_alphas(const ExpertWeights& weights);
-
-// One scale for all experts from encode scales (1 / decode scale): their minimum, 1 with `defaulted` when there is
-// none.
-float scalarise(const std::vector<float>& encode_scales, bool& defaulted);
-
-// What rank `rank` of `ranks` needs of a per-expert quantity: one value is repeated, E_local values are taken as they
-// are, E_global values are sliced, a matrix of 1 or 2 columns gives its first (the gate's). Throws Error(bad_input)
-// quoting the counts for anything else.
-struct ExpertVector {
-  std::vector<float> values;
-  std::int64_t rows = 0;
-  std::int64_t cols = 1;
-};
-std::vector<float> align_to_rank(const ExpertVector& v, std::int64_t local_experts, std::int32_t rank,
-                                 std::int32_t ranks);
 
 }  // namespace sluice::layout

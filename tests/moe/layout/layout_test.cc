@@ -195,7 +195,7 @@ TEST(Alpha, OneActivationScaleForAllExperts) {
   EXPECT_EQ(a.gate, (std::vector<float>{0.5f, 6.0f}));
   EXPECT_EQ(a.up, (std::vector<float>{1.0f, 8.0f}));
   EXPECT_EQ(a.down, (std::vector<float>{1.0f, 0.0625f}));
-  EXPECT_FALSE(a.input_defaulted);
+  EXPECT_TRUE(a.warnings.empty());
 }
 
 // The runners compute with decode scales; the reciprocals are the same numbers.
@@ -223,34 +223,13 @@ TEST(Alpha, DoesNotDependOnTheSplit) {
   }
 }
 
-TEST(Scalarise, MinimumOfTheEncodeScales) {
-  bool defaulted = false;
-  EXPECT_EQ(scalarise({4.0f, 2.0f, 8.0f}, defaulted), 2.0f);
-  EXPECT_FALSE(defaulted);
-  EXPECT_EQ(scalarise({7.0f}, defaulted), 7.0f);
-  EXPECT_EQ(scalarise({}, defaulted), 1.0f);
-  EXPECT_TRUE(defaulted);
-}
-
-TEST(SharedDecodeScale, NothingGivesOneAndOneWarning) {
-  std::vector<std::string> warnings;
-  EXPECT_EQ(shared_decode_scale({}, "input scales of down", &warnings), 1.0f);
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_NE(warnings[0].find("input scales of down"), std::string::npos) << warnings[0];
-  const std::vector<float> scales = {0.25f, 0.5f};
-  EXPECT_EQ(shared_decode_scale(scales, "input scales of down", &warnings), 0.5f);
-  EXPECT_EQ(warnings.size(), 1u);
-}
-
-TEST(AlignToRank, TakesScalarLocalGlobalAndPairs) {
-  const std::vector<float> eight = {0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_EQ(align_to_rank({{5}, 1, 1}, 2, 1, 4), (std::vector<float>{5, 5}));
-  EXPECT_EQ(align_to_rank({{1, 2}, 2, 1}, 2, 1, 4), (std::vector<float>{1, 2}));
-  EXPECT_EQ(align_to_rank({eight, 8, 1}, 2, 0, 4), (std::vector<float>{0, 1}));
-  EXPECT_EQ(align_to_rank({eight, 8, 1}, 2, 3, 4), (std::vector<float>{6, 7}));
-  EXPECT_EQ(align_to_rank({eight, 4, 2}, 2, 1, 2), (std::vector<float>{4, 6}));  // column 0: the gate
-  EXPECT_THROW(align_to_rank({eight, 8, 1}, 3, 0, 2), Error);
-  EXPECT_THROW(align_to_rank({eight, 2, 4}, 2, 0, 2), Error);
+TEST(Alpha, WithoutActivationScalesIsTheWeightScaleAndWarns) {
+  ExpertWeights w = testing::quant_experts(nvfp4(1, 128, 64));
+  w.input_scales = {};
+  const Alphas a = resolve_alphas(w);
+  EXPECT_EQ(a.input_quant, 1.0f);
+  EXPECT_EQ(a.up[0], w.up[0].tensor_scale);
+  EXPECT_EQ(a.warnings.size(), 2u);
 }
 
 }  // namespace
