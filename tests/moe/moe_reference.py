@@ -263,22 +263,37 @@ def random_batch(seed, tokens, hidden, experts, k, dtype=BF16):
     return x, ids, (weights / weights.sum(1, keepdims=True)).astype(F32)
 
 
+STAGES = ("gemm1_input", "gate", "up", "intermediate", "slot_rows")
+PLAIN = {np.dtype(BF16): "bf16", np.dtype(np.float16): "f16", np.dtype(F32): "f32"}
+
+
 def probe_layer(layer, batch, activation, **options):
-    """Runs the reference runner. Returns (out, {stage: (rows, routes)})."""
+    """Runs the reference runner. Returns (out, {stage: (rows, routes)}).
+
+    `layer` has gate, up, down and their _bias as arrays [E, ...]; quantised ones (see quant_reference.py) bring files of their own
+    and the formats through `options`.
+    """
     x, ids, weights = batch
-    held, intermediate, width = layer["up"].shape
-    dtype = {np.dtype(BF16): "bf16", np.dtype(np.float16): "f16", np.dtype(F32): "f32"}[layer["up"].dtype]
+    files, shape = layer.get("files"), layer.get("shape")
+    if files is None:
+        shape = layer["up"].shape
+        files = {f"{name}.bin": array for name, array in layer.items()}
+        dtype = PLAIN[layer["up"].dtype]
+        options = {"weight_dtype": dtype, "bias_dtype": dtype} | options
+    held, intermediate, width = shape
     spec = {**ACTIVATION_DEFAULTS, "activation": activation, "hidden": width, "width": 0, "intermediate": intermediate}
-    spec |= {"has_bias": "up_bias" in layer, "weight_on_input": False, "experts": held, "top_k": ids.shape[1], "weight_dtype": dtype}
-    spec |= {"recipe": "bf16", "threads": 1, "first_slot": 0, "held": held, "valid_tokens": -1, "output": "sum_f32"} | options
-    inputs = {f"{name}.bin": array for name, array in layer.items()}
-    inputs |= {"hidden.bin": x, "ids.i32": ids, "weights.f32": weights}
-    names = ("gemm1_input", "gate", "up", "intermediate", "slot_rows")
-    outputs = {"out.f32": F32} | {f"stage_{n}.f32": F32 for n in names} | {f"stage_{n}.i64": np.int64 for n in names}
+    spec |= {"has_bias": "up_bias.bin" in files, "weight_on_input": False, "experts": held, "top_k": ids.shape[1]}
+    spec |= {"scale_dtype": "f32", "block_rows": 1, "block_cols": 1, "upstream_gate_alpha": False, "recipe": "bf16", "threads": 1}
+    spec |= {"first_slot": 0, "held": held, "valid_tokens": -1, "output": "sum_f32"} | options
+    inputs = files | {"hidden.bin": x, "ids.i32": ids, "weights.f32": weights}
+    types = {name: F32 for name in STAGES}
+    for name in ("gemm1_input", "intermediate"):
+        types |= {f"{name}.codes": np.uint8, f"{name}.block_scales": np.uint8, f"{name}.sum_scales": F32}
+    outputs = {"out.f32": F32} | {f"stage_{n}.bin": t for n, t in types.items()} | {f"stage_{n}.i64": np.int64 for n in types}
     got = run_probe("layer", spec, inputs, outputs)
     stages = {}
-    for name in names:
-        if got[f"stage_{name}.f32"] is not None:
+    for name in types:
+        if got[f"stage_{name}.bin"] is not None:
             routes = got[f"stage_{name}.i64"]
-            stages[name] = (got[f"stage_{name}.f32"].reshape(len(routes), -1), routes)
+            stages[name] = (got[f"stage_{name}.bin"].reshape(len(routes), -1), routes)
     return got["out.f32"].reshape(-1, width), stages
