@@ -5,6 +5,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include "checkpoint/scheme_compressed_tensors.h"
+#include "checkpoint/scheme_fp8.h"
+#include "checkpoint/scheme_modelopt.h"
+#include "checkpoint/scheme_mxfp4.h"
 #include "checkpoint/scheme_plain.h"
 #include "core/error.h"
 #include "cpu/backend.h"
@@ -109,7 +113,10 @@ std::vector<model::Family> families() {
   };
 }
 
-std::vector<ckpt::Scheme> schemes() { return {ckpt::plain_scheme()}; }
+std::vector<ckpt::Scheme> schemes() {
+  return {ckpt::plain_scheme(), ckpt::modelopt_scheme(), ckpt::compressed_tensors_scheme(), ckpt::fp8_scheme(),
+          ckpt::mxfp4_scheme()};
+}
 
 std::unique_ptr<Backend> make_backend(const std::string& device, ThreadPool& pool, cpu::Isa isa) {
   const bool use_cuda = device == "auto" && cuda::status().usable;
@@ -157,7 +164,10 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   tell_skipped(log, model);
   model.options.engine.context_length = context_for(model);
   const std::vector<ckpt::Scheme> dialects = schemes();
-  model.weights = ckpt::find_scheme(dialects, *model.checkpoint).open(*model.checkpoint, family.names(model.config));
+  ckpt::SchemeOptions how;
+  how.scales = ckpt::ScalePolicy::parse(options.scale_policy);
+  model.weights =
+      ckpt::find_scheme(dialects, *model.checkpoint).open(*model.checkpoint, family.names(model.config), how);
   model.isa = isa_for(options.isa);
   model.pool = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_processors());
   model.backend = make_backend(options.device, *model.pool, model.isa);

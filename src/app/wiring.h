@@ -32,6 +32,7 @@ struct LoadOptions {
   std::string recipe = "auto";              // auto = as stored, or a recipe's name
   std::string quantization;                 // SGLang's --quantization; empty = as stored
   std::string mxfp4_precision = "default";  // default, bf16 or fp8: what flashinfer_mxfp4 quantises inputs to
+  std::string scale_policy = "strict";      // as ckpt::ScalePolicy::parse reads it
   bool disable_shared_experts_fusion = false;
   bool upstream_gate_alpha = false;  // Problem::upstream_gate_alpha
   std::vector<std::string> notes;    // what became of foreign flags, for the log

@@ -1,6 +1,10 @@
 #include "checkpoint/check.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "checkpoint/quant_config.h"
 
 namespace sluice::ckpt {
 namespace {
@@ -51,7 +55,68 @@ NonFiniteCount scan(const TensorEntry& tensor, const Encoding& encoding) {
   return out;
 }
 
+// What is asked of a source reaches no weight, so that a fault of a layer does not hide the next one.
+void report_unused(const WeightSource& source, const Checkpoint& checkpoint, FindingList& findings) {
+  for (const std::string& name : source.unused()) {
+    const TensorEntry* tensor = checkpoint.find(name);
+    findings.add({Severity::warning,
+                  FindingKind::unused,
+                  "nothing in the model uses it",
+                  name,
+                  tensor == nullptr ? "" : checkpoint.file_of(*tensor),
+                  1,
+                  {}});
+  }
+}
+
+void ask_all(const Scheme& scheme, const Checkpoint& checkpoint, NameMap names, const CheckOptions& options,
+             FindingList& findings, CheckReport& report, FunctionRef<void(WeightSource&)> ask) {
+  SchemeOptions how;
+  how.scales = options.scales;
+  how.read_ahead = false;
+  how.block_scales = options.block_scales;
+  how.findings = &findings;
+  const std::unique_ptr<WeightSource> source = scheme.open(checkpoint, std::move(names), how);
+  try {
+    ask(*source);
+  } catch (const Error& error) {
+    findings.add(error);
+  }
+  report.formats = source->formats();
+  for (const Finding& oddity : source->oddities()) findings.add(oddity);
+  report_unused(*source, checkpoint, findings);
+}
+
 }  // namespace
+
+std::int64_t CheckReport::count(Severity severity) const {
+  std::int64_t sum = 0;
+  for (const Finding& finding : findings) sum += finding.severity == severity ? finding.count : 0;
+  return sum;
+}
+
+CheckReport check_checkpoint(const Checkpoint& checkpoint, const std::vector<Scheme>& schemes, NameMap names,
+                             const CheckOptions& options, FunctionRef<void(WeightSource&)> ask) {
+  CheckReport report;
+  report.tensors = static_cast<std::int64_t>(checkpoint.tensors().size());
+  report.bytes = checkpoint.tensor_bytes();
+  FindingList findings;
+  for (const std::string& note : checkpoint.notes()) {
+    findings.add({Severity::warning, FindingKind::other, note, "", "", 1, {}});
+  }
+  try {
+    report.description = QuantConfig::read(checkpoint).description();
+    const Scheme& scheme = find_scheme(schemes, checkpoint);
+    report.scheme = scheme.name;
+    ask_all(scheme, checkpoint, std::move(names), options, findings, report, ask);
+  } catch (const Error& error) {
+    findings.add(error);
+  }
+  report.findings = findings.all();
+  std::stable_sort(report.findings.begin(), report.findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.severity > b.severity; });
+  return report;
+}
 
 NonFiniteCount count_non_finite(const TensorEntry& tensor) {
   const Encoding encoding = encoding_of(tensor.dtype);

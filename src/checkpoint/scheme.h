@@ -9,10 +9,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/findings.h"
 #include "checkpoint/name_map.h"
+#include "checkpoint/scale_policy.h"
 #include "moe/recipe.h"
 #include "moe/spec.h"
 #include "moe/weights.h"
@@ -21,6 +24,15 @@ namespace sluice::ckpt {
 
 // Layer argument for tensors outside all layers.
 inline constexpr std::int64_t kOutsideLayers = -1;
+
+// How many weights of one role are stored in one format.
+struct FormatUse {
+  std::string role;    // "experts", or as in roles.h
+  std::string format;  // "bf16", "nvfp4", "fp8-block", ...
+  std::int64_t weights = 0;
+  std::uint64_t bytes = 0;  // in the files, with scales
+  std::int64_t first_layer = 0, last_layer = 0;
+};
 
 // Called at load time, by one thread, layer by layer in ascending order (which is what reading ahead counts on). Views
 // point into the mapped files, without a copy, and stay valid while the source lives; those of ExpertWeights as long as
@@ -48,6 +60,19 @@ class WeightSource {
   virtual std::vector<std::string> unused() const = 0;
   // Oddities of what was read so far, one sentence each, for the start-up log.
   virtual std::vector<std::string> notes() const = 0;
+  // The formats of what was asked for so far.
+  virtual std::vector<FormatUse> formats() const { return {}; }
+  // What notes() says, as data, and what is worth a line in a report only.
+  virtual std::vector<Finding> oddities() const { return {}; }
+};
+
+struct SchemeOptions {
+  ScalePolicy scales;
+  // Off for reports, which read neither weights nor (by default) block scales.
+  bool read_ahead = true;
+  bool block_scales = true;
+  // When set, faults of a weight are added here, and the caller gets a view without data instead of an exception.
+  FindingList* findings = nullptr;
 };
 
 struct Scheme {
@@ -55,7 +80,12 @@ struct Scheme {
   // Why it cannot read this checkpoint; empty when it can. Looks at headers only.
   std::string (*refusal)(const Checkpoint&);
   // The Checkpoint must outlive the source.
-  std::unique_ptr<WeightSource> (*open)(const Checkpoint&, NameMap);
+  std::unique_ptr<WeightSource> (*make)(const Checkpoint&, NameMap, const SchemeOptions&);
+
+  std::unique_ptr<WeightSource> open(const Checkpoint& checkpoint, NameMap names,
+                                     const SchemeOptions& options = {}) const {
+    return make(checkpoint, std::move(names), options);
+  }
 };
 
 // The first scheme that can read the checkpoint. Throws Error(unsupported) with the reason of each when none can.

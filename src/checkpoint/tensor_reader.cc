@@ -24,48 +24,63 @@ std::vector<std::string_view> patterns_of(const ExpertNames& names) {
   return out;
 }
 
+[[noreturn]] void fail_missing(const std::string& folder, const std::string& tensor, const std::string& what,
+                               const std::string& expected = "every tensor of the model") {
+  throw TensorError(ErrorCode::bad_input, FindingKind::missing, "", tensor,
+                    error_text(folder + ": " + what, expected, "is this the checkpoint that config.json describes?"));
+}
+
 }  // namespace
 
-TensorReader::TensorReader(const Checkpoint& checkpoint, NameMap names)
-    : checkpoint_(checkpoint), names_(std::move(names)), store_(std::make_shared<Store>()) {
+TensorReader::TensorReader(const Checkpoint& checkpoint, NameMap names, bool ahead)
+    : checkpoint_(checkpoint),
+      names_(std::move(names)),
+      ahead_(ahead),
+      modules_(checkpoint),
+      store_(std::make_shared<Store>()) {
   store_->mapping = checkpoint.mapping();
 }
 
-const TensorEntry* TensorReader::find(std::string_view role, std::int64_t layer) const {
+const ModuleParts* TensorReader::find(std::string_view role, std::int64_t layer) const {
   for (const auto& [name, pattern] : names_.tensors) {
     if (name != role) continue;
-    if (const TensorEntry* tensor = checkpoint_.find(expand(pattern, layer))) return tensor;
+    const ModuleParts* parts = modules_.find(expand(pattern, layer));
+    if (parts != nullptr && parts->codes() != nullptr) return parts;
   }
   return nullptr;
 }
 
-const TensorEntry& TensorReader::require(std::string_view role, std::int64_t layer) const {
-  const TensorEntry* tensor = find(role, layer);
-  if (tensor != nullptr) return *tensor;
+const ModuleParts& TensorReader::require(std::string_view role, std::int64_t layer) const {
+  const ModuleParts* parts = find(role, layer);
+  if (parts != nullptr) return *parts;
   const std::string_view pattern = names_.find(role);
   if (pattern.empty()) {
     fail(ErrorCode::unsupported, fmt::format("{}: this model family has no tensor for {}", checkpoint_.folder(), role),
          "a name for it in the family's map");
   }
-  fail(ErrorCode::bad_input,
-       fmt::format("{}: tensor {} ({}) is missing", checkpoint_.folder(), quote(expand(pattern, layer)), role),
-       "every tensor of the model", "is this the checkpoint that config.json describes?");
+  const std::string name = expand(pattern, layer);
+  fail_missing(checkpoint_.folder(), name, fmt::format("tensor {} ({}) is missing", quote(name), role));
 }
 
-std::vector<const TensorEntry*> TensorReader::require_all(const std::vector<std::string>& names) const {
-  std::vector<const TensorEntry*> out;
-  std::vector<std::string> missing;
+std::vector<const ModuleParts*> TensorReader::find_all(const std::vector<std::string>& names) const {
+  std::vector<const ModuleParts*> out;
   for (const std::string& name : names) {
-    out.push_back(checkpoint_.find(name));
-    if (out.back() == nullptr) missing.push_back(name);
-  }
-  if (!missing.empty()) {
-    fail(ErrorCode::bad_input,
-         fmt::format("{}: {} of {} expert tensors of a layer are missing: {}", checkpoint_.folder(), missing.size(),
-                     names.size(), first_few(missing)),
-         "every tensor of the model", "is this the checkpoint that config.json describes?");
+    const ModuleParts* parts = modules_.find(name);
+    out.push_back(parts != nullptr && parts->codes() != nullptr ? parts : nullptr);
   }
   return out;
+}
+
+std::vector<const ModuleParts*> TensorReader::require_all(const std::vector<std::string>& names) const {
+  std::vector<const ModuleParts*> out = find_all(names);
+  std::vector<std::string> missing;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (out[i] == nullptr) missing.push_back(names[i]);
+  }
+  if (missing.empty()) return out;
+  fail_missing(checkpoint_.folder(), missing[0],
+               fmt::format("{} of {} expert tensors of a layer are missing: {}", missing.size(), names.size(),
+                           first_few(missing)));
 }
 
 const ExpertNames& TensorReader::expert_names(std::int64_t layer) const {
@@ -73,12 +88,20 @@ const ExpertNames& TensorReader::expert_names(std::int64_t layer) const {
   for (const ExpertNames& names : names_.experts) {
     for (const std::string_view pattern : patterns_of(names)) {
       tried.push_back(expand(pattern, layer));
-      if (checkpoint_.find(tried.back()) != nullptr) return names;
+      const ModuleParts* parts = modules_.find(tried.back());
+      if (parts != nullptr && parts->codes() != nullptr) return names;
     }
   }
-  fail(ErrorCode::bad_input, fmt::format("{}: layer {} has no experts", checkpoint_.folder(), layer),
-       tried.empty() ? "names of experts in the family's map" : "one of " + first_few(tried),
-       "is this the checkpoint that config.json describes?");
+  fail_missing(checkpoint_.folder(), tried.empty() ? "" : tried[0], fmt::format("layer {} has no experts", layer),
+               tried.empty() ? "names of experts in the family's map" : "one of " + first_few(tried));
+}
+
+void TensorReader::fail_tensor(FindingKind kind, const TensorEntry& tensor, const std::string& found,
+                               const std::string& expected, const std::string& hint) const {
+  const std::string& file = checkpoint_.file_of(tensor);
+  const ErrorCode code = kind == FindingKind::unsupported ? ErrorCode::unsupported : ErrorCode::bad_input;
+  throw TensorError(code, kind, file, tensor.name,
+                    error_text(fmt::format("{}: tensor {}: {}", file, quote(tensor.name), found), expected, hint));
 }
 
 void TensorReader::check_dtype(const TensorEntry& tensor, std::initializer_list<DType> allowed) const {
@@ -87,24 +110,39 @@ void TensorReader::check_dtype(const TensorEntry& tensor, std::initializer_list<
   for (const DType type : allowed) {
     expected += (expected.empty() ? "" : " or ") + std::string(safetensors_dtype_name(type));
   }
-  fail(ErrorCode::bad_input,
-       fmt::format("{}: tensor {}: dtype: found {}", checkpoint_.file_of(tensor), quote(tensor.name),
-                   safetensors_dtype_name(tensor.dtype)),
-       expected);
+  fail_tensor(FindingKind::dtype, tensor, fmt::format("dtype: found {}", safetensors_dtype_name(tensor.dtype)),
+              expected);
 }
 
 void TensorReader::check_shape(const TensorEntry& tensor, std::span<const std::int64_t> expected) const {
   if (std::equal(tensor.shape.begin(), tensor.shape.end(), expected.begin(), expected.end())) return;
-  fail(ErrorCode::bad_input,
-       fmt::format("{}: tensor {}: shape: found {}", checkpoint_.file_of(tensor), quote(tensor.name),
-                   shape_text(tensor.shape)),
-       shape_text(expected), "config.json and the weights seem to belong to different models");
+  fail_tensor(FindingKind::shape, tensor, fmt::format("shape: found {}", shape_text(tensor.shape)),
+              shape_text(expected), "config.json and the weights seem to belong to different models");
+}
+
+void TensorReader::mark_used(const TensorEntry& tensor, std::int64_t layer) {
+  if (used_.insert(&tensor).second) used_by_layer_[layer].push_back(&tensor);
+}
+
+float* TensorReader::own_floats(const TensorEntry& tensor, std::int64_t count, bool& is_new) {
+  std::vector<float>& floats = store_->floats[&tensor];
+  is_new = floats.empty();
+  floats.resize(static_cast<std::size_t>(count));
+  return floats.data();
+}
+
+std::uint64_t TensorReader::bytes_of(const ModuleParts& parts) {
+  std::uint64_t sum = 0;
+  for (const TensorEntry* tensor : parts.tensors) sum += tensor != nullptr ? tensor->bytes : 0;
+  return sum;
 }
 
 const std::byte* TensorReader::use(const TensorEntry& tensor, std::int64_t layer) {
-  read_ahead(layer);
-  read_ahead(layer + 1);
-  if (used_.insert(&tensor).second) used_by_layer_[layer].push_back(&tensor);
+  if (ahead_) {
+    read_ahead(layer);
+    read_ahead(layer + 1);
+  }
+  mark_used(tensor, layer);
   return tensor.is_aligned() ? tensor.data : aligned_copy(tensor);
 }
 
@@ -118,22 +156,26 @@ const std::byte* TensorReader::aligned_copy(const TensorEntry& tensor) {
 }
 
 void TensorReader::for_each_tensor(std::int64_t layer, FunctionRef<void(const TensorEntry&)> visit) const {
+  // Whether the checkpoint has anything of the module.
+  const auto visit_module = [&](const std::string& name) {
+    const ModuleParts* parts = modules_.find(name);
+    if (parts == nullptr) return false;
+    for (const TensorEntry* tensor : parts->tensors) {
+      if (tensor != nullptr) visit(*tensor);
+    }
+    return true;
+  };
   const bool in_layer = layer != kOutsideLayers;
   for (const auto& [role, pattern] : names_.tensors) {
-    if (is_of_layers(pattern) != in_layer) continue;
-    if (const TensorEntry* tensor = checkpoint_.find(expand(pattern, layer))) visit(*tensor);
+    if (is_of_layers(pattern) == in_layer) visit_module(expand(pattern, layer));
   }
   if (!in_layer) return;
   for (const ExpertNames& names : names_.experts) {
     const std::vector<std::string_view> patterns = patterns_of(names);
-    for (std::int64_t e = 0, found = 1; found != 0; ++e) {
-      found = 0;
-      for (const std::string_view pattern : patterns) {
-        const TensorEntry* tensor = checkpoint_.find(expand(pattern, layer, e));
-        if (tensor == nullptr) continue;
-        visit(*tensor);
-        ++found;
-      }
+    bool found = true;
+    for (std::int64_t e = 0; found; ++e) {
+      found = false;
+      for (const std::string_view pattern : patterns) found |= visit_module(expand(pattern, layer, e));
       if (names.files == ExpertNames::Files::stacked) break;
     }
   }
@@ -159,12 +201,18 @@ std::uint64_t TensorReader::bytes(std::int64_t layer) const {
 std::vector<std::string> TensorReader::unused() const {
   std::vector<std::string> out;
   for (const TensorEntry* tensor : checkpoint_.tensors()) {
-    if (used_.count(tensor) != 0) continue;
+    if (used_.count(tensor) != 0 || is_kv_scale(tensor->name)) continue;
     const bool ignored = std::any_of(names_.ignored.begin(), names_.ignored.end(),
                                      [&](const std::string& pattern) { return matches(pattern, tensor->name); });
     if (!ignored) out.push_back(tensor->name);
   }
   return out;
+}
+
+std::size_t TensorReader::kv_scales() const {
+  const std::vector<const TensorEntry*>& all = checkpoint_.tensors();
+  return static_cast<std::size_t>(
+      std::count_if(all.begin(), all.end(), [](const TensorEntry* tensor) { return is_kv_scale(tensor->name); }));
 }
 
 std::vector<std::string> TensorReader::notes() const {

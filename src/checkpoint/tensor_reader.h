@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/findings.h"
+#include "checkpoint/module_parts.h"
 #include "checkpoint/name_map.h"
 #include "checkpoint/scheme.h"
 #include "core/buffer.h"
@@ -28,28 +30,43 @@ namespace sluice::ckpt {
 
 class TensorReader {
  public:
-  // `checkpoint` must outlive the reader.
-  TensorReader(const Checkpoint& checkpoint, NameMap names);
+  // `checkpoint` must outlive the reader. Without `ahead` nothing is read before it is touched.
+  TensorReader(const Checkpoint& checkpoint, NameMap names, bool ahead = true);
 
-  // nullptr when the name map has no such role or the checkpoint no such tensor.
-  const TensorEntry* find(std::string_view role, std::int64_t layer) const;
+  // nullptr when the name map has no such role or the checkpoint no such weight.
+  const ModuleParts* find(std::string_view role, std::int64_t layer) const;
   // As find, with an error that names what is missing.
-  const TensorEntry& require(std::string_view role, std::int64_t layer) const;
-  // The tensors of these names; one error lists all that are missing.
-  std::vector<const TensorEntry*> require_all(const std::vector<std::string>& names) const;
+  const ModuleParts& require(std::string_view role, std::int64_t layer) const;
+  // The weights of these (unquantised) names, nullptr for those that are missing.
+  std::vector<const ModuleParts*> find_all(const std::vector<std::string>& names) const;
+  // As find_all; one error lists all that are missing.
+  std::vector<const ModuleParts*> require_all(const std::vector<std::string>& names) const;
   // The first arrangement of the name map of which the layer has a tensor. Throws when the layer has none.
   const ExpertNames& expert_names(std::int64_t layer) const;
 
-  // Throws Error(bad_input) naming file, tensor, found and expected.
+  // Throws TensorError(bad_input) naming file, tensor, found and expected.
   void check_dtype(const TensorEntry& tensor, std::initializer_list<DType> allowed) const;
   void check_shape(const TensorEntry& tensor, std::span<const std::int64_t> expected) const;
 
+  [[noreturn]] void fail_tensor(FindingKind kind, const TensorEntry& tensor, const std::string& found,
+                                const std::string& expected, const std::string& hint = "") const;
+
   // Data of a tensor, aligned to its elements; counts it as used by `layer`.
   const std::byte* use(const TensorEntry& tensor, std::int64_t layer);
+  // Counts it as used, whoever wants it.
+  void mark_used(const TensorEntry& tensor, std::int64_t layer);
+  // `count` zeroed floats that live as long as keep_alive(), for scales that views need in another form. The same
+  // floats for the same tensor; `is_new` tells whether they are to be filled.
+  float* own_floats(const TensorEntry& tensor, std::int64_t count, bool& is_new);
+  // All bytes of the parts of a module.
+  static std::uint64_t bytes_of(const ModuleParts& parts);
+  const Checkpoint& checkpoint() const { return checkpoint_; }
 
   void release(std::int64_t layer);
   std::uint64_t bytes(std::int64_t layer) const;
+  // Tensors that nobody asked for, but for those that the map ignores and the scales of KV caches.
   std::vector<std::string> unused() const;
+  std::size_t kv_scales() const;
   std::vector<std::string> notes() const;
   // Holds the mapped files and the aligned copies.
   std::shared_ptr<const void> keep_alive() const { return store_; }
@@ -59,6 +76,7 @@ class TensorReader {
   struct Store {
     std::shared_ptr<const void> mapping;
     std::unordered_map<const TensorEntry*, Buffer> copies;
+    std::unordered_map<const TensorEntry*, std::vector<float>> floats;
   };
 
   void for_each_tensor(std::int64_t layer, FunctionRef<void(const TensorEntry&)> visit) const;
@@ -67,6 +85,8 @@ class TensorReader {
 
   const Checkpoint& checkpoint_;
   NameMap names_;
+  bool ahead_;
+  ModuleIndex modules_;
   std::shared_ptr<Store> store_;
   std::unordered_set<const TensorEntry*> used_;
   std::map<std::int64_t, std::vector<const TensorEntry*>> used_by_layer_;

@@ -42,6 +42,10 @@ void add_model_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--upstream-gate-alpha", "", kModelCommands,
                "nvfp4-w4a4: the gate's tensor scale serves up too, as in FlashInfer's CuteDSL layer",
                &o.upstream_gate_alpha});
+  t.push_back({"--scale-policy", "LIST", kModelCommands,
+               "What to do with scales that cannot be right: strict (refuse), or some of fill-missing, fill-invalid, "
+               "clamp-denormal, weight-only",
+               &o.scale_policy});
   t.push_back({"--isa", "NAME", "run chat verify layer eval.gsm8k bench.moe",
                "Highest instruction set to use: auto, scalar, avx2, avx512 or avx512_bf16", &o.isa});
   t.push_back({"-t,--threads", "N", "run chat verify layer eval.gsm8k bench.moe",

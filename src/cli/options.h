@@ -26,6 +26,7 @@ struct Options {
   bool upstream_gate_alpha = false;
   std::vector<SglangUse> sglang;  // flags of SGLang's that are none of ours
   std::string isa = "auto";
+  std::string scale_policy = "strict";
   std::int64_t threads = 0;
   std::int64_t context_length = 0;
   std::int64_t max_running_requests = 16;

@@ -33,6 +33,7 @@ app::LoadOptions load_options(const Options& o) {
   load.upstream_gate_alpha = o.upstream_gate_alpha;
   load.notes = sglang_notes(o.sglang);
   load.isa = o.isa;
+  load.scale_policy = o.scale_policy;
   load.threads = thread_count(o.threads);
   load.row_invariant = o.batch_invariant;
   load.engine.max_batch_tokens = std::max<std::int64_t>(o.chunked_prefill_size, 0);
