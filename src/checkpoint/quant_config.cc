@@ -142,7 +142,9 @@ class QuantConfigReader {
     for (const Fields& f : sources_) {
       where += (where.empty() ? "" : " and ") + f.origin();
       for (const std::string_view key : {"ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers"}) {
-        for (const std::string& name : f.get_strings({key})) out_.excluded_.add(name, f.origin());
+        std::string list;
+        f.find({key}, &list);
+        for (const std::string& name : f.get_strings({key})) out_.excluded_.add(name, list);
       }
       for (const std::string_view key : {"kv_cache_quant_algo", "kv_cache_scheme"}) {
         const Json* kv = f.find({key});
