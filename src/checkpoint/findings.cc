@@ -32,6 +32,13 @@ std::string_view finding_kind_name(FindingKind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
+std::string error_text(const std::string& what, const std::string& expected, const std::string& hint) {
+  std::string text = what;
+  if (!expected.empty()) text += "; expected " + expected;
+  if (!hint.empty()) text += "; " + hint;
+  return text;
+}
+
 void FindingList::add(Finding finding) {
   // Without a tensor only the text tells cases apart.
   std::string place = without_numbers(finding.tensor.empty() ? finding.message : finding.tensor);

@@ -35,6 +35,9 @@ struct Finding {
   std::vector<std::string> tensors;  // of the first few cases
 };
 
+// "what; expected ...; hint", as fail() writes it; empty parts are left out.
+std::string error_text(const std::string& what, const std::string& expected, const std::string& hint);
+
 class TensorError : public Error {
  public:
   TensorError(ErrorCode code, FindingKind kind, std::string file, std::string tensor, const std::string& message)

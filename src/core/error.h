@@ -27,9 +27,6 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-// "what; expected: ...; hint"; empty parts are left out.
-std::string error_text(const std::string& what, const std::string& expected = "", const std::string& hint = "");
-
 // Throws Error with the message "what; expected: ...; hint". Empty parts are left out.
 [[noreturn]] void fail(ErrorCode code, const std::string& what, const std::string& expected = "",
                        const std::string& hint = "");
