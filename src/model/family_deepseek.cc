@@ -14,7 +14,6 @@ namespace {
 using ckpt::Fields;
 using ckpt::kCountRange;
 using ckpt::kDimRange;
-using ckpt::NumberRange;
 
 std::int32_t dim(const Fields& f, std::string_view key) {
   return static_cast<std::int32_t>(f.get_int({key}, kDimRange));
@@ -61,25 +60,18 @@ RoutingMethod method_of(const Fields& f, bool v2) {
   if (name == "group_limited_greedy") return RoutingMethod::grouped_max;
   if (name == "noaux_tc") return RoutingMethod::grouped_top2;
   fail(ErrorCode::unsupported, f.origin() + ": topk_method: \"" + name + "\"",
-       "greedy, group_limited_greedy or noaux_tc");
+       "greedy, group_limited_greedy, noaux_tc");
 }
 
 RoutingSpec routing_of(const Fields& f, bool v2, std::int64_t experts) {
-  RoutingSpec r;
+  RoutingSpec r = sigmoid_routing_of(f, experts);
   r.method = method_of(f, v2);
   r.scoring = scoring_of(f, v2);
-  r.experts = static_cast<std::int32_t>(experts);
-  r.top_k = static_cast<std::int32_t>(f.get_int({"num_experts_per_tok"}, {1, experts}));
-  if (r.method != RoutingMethod::score_topk) {
-    r.groups = static_cast<std::int32_t>(f.get_int({"n_group"}, {1, experts}, 1));
-    r.top_groups = static_cast<std::int32_t>(f.get_int({"topk_group"}, {1, r.groups}, 1));
-  }
+  if (r.method == RoutingMethod::score_topk) r.groups = r.top_groups = 1;
   r.renormalize = f.get_bool({"norm_topk_prob"}, !v2);
-  r.renormalize_epsilon = 1e-20f;
-  r.routed_scaling_factor = static_cast<float>(f.get_number({"routed_scaling_factor"}, NumberRange{1e-6, 1e6}, 1.0));
   if (v2 && r.renormalize && r.routed_scaling_factor != 1.0f) {
-    fail(ErrorCode::unsupported, f.origin() + ": norm_topk_prob: true with a routed_scaling_factor",
-         "one of the two in DeepSeek-V2", "software disagrees on whether weights that sum to 1 are scaled after that");
+    fail(ErrorCode::unsupported, f.origin() + ": norm_topk_prob: true with a routed_scaling_factor", "one of the two",
+         "software disagrees on whether weights that sum to 1 are scaled in DeepSeek-V2");
   }
   return r;
 }

@@ -1,8 +1,7 @@
 // Attention over a cache of latents, each key and value at once, against the definition in float64.
 //
-// Faults that were put in one at a time, each of which makes a test here fail: values taken from column 1 on; the last
-// of four scratch panels not turned over; a window one key longer or shorter; accumulators of one row overlapping the
-// next (width of keys instead of values).
+// Faults that were put in by hand, one at a time, each seen failing here: a window one key longer; one key shorter;
+// accumulators as far apart as keys are wide instead of values.
 #include "attention_world.h"
 
 namespace sluice::cpu {

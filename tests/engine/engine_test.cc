@@ -309,9 +309,21 @@ TEST(EngineFailures, NanEndsItsRequestOnly) {
   }
 }
 
-// The bundled model through the engine: greedy answers of the reference, all prompts in one batch.
-TEST(EngineReference, GreedyAnswers) {
-  const std::string folder = testing::bundled_model("qwen3_moe");
+// A cache of latents: one layer group, one head.
+TEST(EngineLatent, BatchEqualsOneByOne) {
+  const TestDecoder t = load_test_decoder(testing::bundled_model("deepseek_v3"));
+  const std::vector<Request> requests = mixed_requests(1024);
+  std::vector<Answer> expected;
+  for (const Request& r : requests) expected.push_back(run(*t.decoder, {512, 1, 0, 0, 512}, {r}).front());
+  EXPECT_EQ(run(*t.decoder, {512, 16}, requests), expected);
+  EXPECT_EQ(run(*t.decoder, {33, 3, 0, 0, 5}, requests), expected);
+}
+
+// The bundled models through the engine: greedy answers of the reference, all prompts in one batch.
+class EngineReference : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EngineReference, GreedyAnswers) {
+  const std::string folder = testing::bundled_model(GetParam());
   const TestDecoder t = load_test_decoder(folder);
   const std::vector<testing::ReferencePrompt> references = testing::read_references(folder);
   std::vector<Request> requests;
@@ -323,6 +335,8 @@ TEST(EngineReference, GreedyAnswers) {
   const std::vector<Answer> answers = run(*t.decoder, {}, requests);
   for (std::size_t i = 0; i < references.size(); ++i) EXPECT_EQ(answers[i].tokens, references[i].greedy) << i;
 }
+
+INSTANTIATE_TEST_SUITE_P(Bundled, EngineReference, ::testing::Values("qwen3_moe", "deepseek_v3"));
 
 }  // namespace
 }  // namespace sluice::engine
