@@ -107,6 +107,7 @@ PackedDense::PackedDense(const QuantTensor& weight, Recipe recipe)
   layout.cols = cols;
   layout.format = exact_bf16 && recipe == Recipe::f32 ? Format::bf16 : stored_format(recipe);
   layout.scaled = recipe == Recipe::fp8_block;
+  layout.near_scales = scales_are_near(weight);
   data_ = host_buffer(static_cast<std::size_t>(layout.bytes()));
   const auto floats = [&](std::int64_t count) { return host_buffer(static_cast<std::size_t>(count) * sizeof(float)); };
   if (layout.scaled) block_scales_ = floats(layout.pairs * layout.scale_groups() * 2);

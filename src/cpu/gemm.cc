@@ -149,7 +149,9 @@ void multiply_pair(const GemmKernels& kernels, const PanelLayout& layout, const 
     const GemmKernel* f32 = layout.format == Format::f32 ? kernels.f32 : kernels.f32_bf16;
     return multiply_plain(f32_products ? f32 : kernels.bf16, product);
   }
-  const GemmKernel* fused = layout.scaled ? kernels.fused_scaled : kernels.fused[static_cast<int>(layout.format)];
+  const GemmKernel* fused = kernels.fused[static_cast<int>(layout.format)];
+  if (layout.scaled) fused = kernels.fused_scaled;
+  if (layout.near_scales && kernels.fused_near[1] != nullptr) fused = kernels.fused_near;
   if (x.rows <= kFusedTokens && fused[x.rows] != nullptr) return multiply_fused(fused[x.rows], product);
   multiply_decoded(kernels, product);
 }

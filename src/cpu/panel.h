@@ -27,6 +27,8 @@ struct PanelLayout {
   Format format = Format::bf16;
   bool scaled = false;  // a weight scale for every panel and kScaledK (fp8-block)
 
+  bool near_scales = false;  // mxfp4: scales_are_near() of every weight
+
   bool quantized() const { return format != Format::bf16 && format != Format::f32; }
   std::int64_t k_pairs() const { return ceil_div(cols, 2); }
   std::int64_t segments() const { return ceil_div(cols, kSegmentK); }
@@ -62,6 +64,10 @@ constexpr std::int64_t pack_scratch_floats(std::int64_t cols) { return kPanelRow
 // reads the 16 rows once (a transposed file: 16 times, from cache). Throws Error(unsupported) for block scales that the
 // layout cannot hold.
 void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel, float* scratch, const PairData& pair);
+
+// Whether the MXFP4 scales of all blocks that are not zero lie between 2^-40 and 2^40. Then sums may be kept in units
+// of the scale of a block without leaving the range of f32, for inputs between 2^-80 and 2^80. Cost: reads the scales.
+bool scales_are_near(const QuantTensor& weight);
 
 // For quantised layouts.
 void pack_quantized_panel(const PanelLayout& layout, const PanelSource& source, int panel, const PairData& pair);

@@ -135,6 +135,13 @@ std::uint32_t load_octet(const MatrixView& c, std::int64_t n, std::int64_t k) {
   return count < kOctet ? word & ((1u << 4 * count) - 1u) : word;
 }
 
+bool zero_codes(const MatrixView& c, std::int64_t n, std::int64_t first, std::int64_t last) {
+  for (std::int64_t k = first; k < last; k += kOctet) {
+    if ((load_octet(c, n, k) & 0x77777777u) != 0) return false;
+  }
+  return true;
+}
+
 struct Fp4Layout {
   std::int64_t group;         // k of a scale
   std::int64_t scale_bytes;   // of a record, before its codes
@@ -146,21 +153,24 @@ Fp4Layout fp4_layout(const PanelLayout& layout) {
   return {group, kStoredK / group * kPairRows, layout.bytes_of_k(kStoredK)};
 }
 
-// Row r of a panel. Returns whether a block scale is NaN.
+// Row r of a panel. Returns whether a block scale is NaN. Zero has any scale: blocks of zeros, and those that fill up
+// the last record, have that of the block before them, which keeps sums in the same unit.
 bool pack_fp4_row(const PanelLayout& layout, const Rows& rows, std::int64_t r, int panel, std::byte* records) {
   const Fp4Layout f = fp4_layout(layout);
   const BlockScaleView& s = rows.w.block_scale;
   const std::int64_t n = rows.first + r;
   const auto* scales = static_cast<const std::uint8_t*>(s.data) + n / s.block_rows * s.row_stride;
   bool nan = false;
-  for (std::int64_t k = 0; k < layout.cols; k += f.group) {
-    const StoredScale scale = stored_scale(layout.format, scales[k / f.group * s.col_stride]);
+  std::uint8_t byte = layout.format == Format::mxfp4 ? 127 : 0;
+  for (std::int64_t k = 0; k < ceil_div(layout.cols, kStoredK) * kStoredK; k += f.group) {
+    const std::int64_t end = std::min(k + f.group, layout.cols), in_record = k % kStoredK;
+    StoredScale scale;
+    if (k < end) scale = stored_scale(layout.format, scales[k / f.group * s.col_stride]);
     nan = nan || scale.nan;
+    if (k < end && scale.keep != 0 && !zero_codes(rows.w.codes, n, k, end)) byte = scale.byte;
     std::byte* record = records + k / kStoredK * f.record_bytes;
-    const std::int64_t in_record = k % kStoredK;
-    record[in_record / f.group * kPairRows + panel * kPanelRows + r] = static_cast<std::byte>(scale.byte);
+    record[in_record / f.group * kPairRows + panel * kPanelRows + r] = static_cast<std::byte>(byte);
     std::byte* to = record + f.scale_bytes + in_record / kOctet * kPairLine + panel * kPanelLine + 4 * r;
-    const std::int64_t end = std::min(k + f.group, layout.cols);
     for (std::int64_t o = k; o < end; o += kOctet, to += kPairLine) {
       const std::uint32_t word = split_even_odd((load_octet(rows.w.codes, n, o) ^ scale.flip) & scale.keep);
       std::memcpy(to, &word, sizeof(word));
@@ -198,6 +208,21 @@ void pack_output_scales(const Rows& rows, float tensor_scale, float* to) {
 }
 
 }  // namespace
+
+bool scales_are_near(const QuantTensor& weight) {
+  constexpr int kLowest = 127 - 40, kHighest = 127 + 40;
+  const BlockScaleView& s = weight.block_scale;
+  if (s.data == nullptr || s.dtype != DType::e8m0 || weight.codes.dtype != DType::e2m1) return false;
+  for (std::int64_t n = 0; n < weight.codes.rows; ++n) {
+    const auto* scales = static_cast<const std::uint8_t*>(s.data) + n / s.block_rows * s.row_stride;
+    for (std::int64_t k = 0; k < weight.codes.cols; k += s.block_cols) {
+      const std::uint8_t code = scales[k / s.block_cols * s.col_stride];
+      if ((code >= kLowest && code <= kHighest) || code == kE8m0Nan) continue;
+      if (!zero_codes(weight.codes, n, k, std::min(k + s.block_cols, weight.codes.cols))) return false;
+    }
+  }
+  return true;
+}
 
 void pack_quantized_panel(const PanelLayout& layout, const PanelSource& source, int panel, const PairData& pair) {
   const QuantTensor& w = *source.weight;

@@ -1,6 +1,7 @@
 #include "cpu/runner_experts.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "core/error.h"
@@ -30,6 +31,16 @@ Activation kernel_activation(ActivationKind kind) {
       return Activation::relu2;
   }
   fail(ErrorCode::unsupported, "the CPU kernels don't have this activation");
+}
+
+bool near_scales(const std::vector<QuantTensor>& weights, ThreadPool& pool) {
+  std::atomic<bool> near{true};
+  pool.parallel_for(static_cast<std::int64_t>(weights.size()), 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t e = begin; e < end; ++e) {
+      if (near && !scales_are_near(weights[e])) near = false;
+    }
+  });
+  return near;
 }
 
 }  // namespace
@@ -88,6 +99,8 @@ void CpuExperts::fill(const ExpertWeights& weights, ThreadPool& pool) {
   if (weights.count() != experts) {
     fail(ErrorCode::usage, "reload with " + std::to_string(weights.count()) + " experts", std::to_string(experts));
   }
+  gemm1.near_scales = near_scales(weights.gate, pool) && near_scales(weights.up, pool);
+  gemm2.near_scales = near_scales(weights.down, pool);
   const LayerInputScales scales = layer_input_scales(recipe, weights.input_scales);
   input1 = input_rounding(recipe, scales.gemm1);
   input2 = input_rounding(recipe, scales.gemm2);

@@ -13,13 +13,14 @@
 namespace sluice::app {
 namespace {
 
-MoeBenchResult quick(std::vector<std::int64_t> tokens) {
+MoeBenchResult quick(std::vector<std::int64_t> tokens, Recipe recipe = Recipe::bf16) {
   MoeBenchOptions options;
   options.shape = moe_shape("tiny");
   options.tokens = std::move(tokens);
   options.threads = 2;
   options.isa = cpu::choose_isa(cpu::detect_features());
   options.seconds = 0.0;
+  options.recipe = recipe;
   return bench_moe(options, {});
 }
 
@@ -44,6 +45,24 @@ TEST(BenchMoe, CountsBytesAndOperations) {
     const double memory = p.bytes / p.read_gb_per_s * 1e-3, arithmetic = p.operations / p.peak_gflop_per_s * 1e-3;
     EXPECT_NEAR(p.floor_us, std::max(memory, arithmetic), 1e-9 * p.floor_us);
     EXPECT_EQ(p.memory_bound, memory >= arithmetic);
+  }
+}
+
+// Every recipe passes its own check, and moves the bytes of its format: 147456 weights an expert.
+TEST(BenchMoe, BytesOfEveryFormat) {
+  constexpr double kWeights = 4.0 * 3 * 256 * 192, kRows = 256 * 2 + 256 * 2;
+  const std::vector<std::pair<Recipe, double>> bytes_of_weight = {{Recipe::fp8_tensor, 1.0},
+                                                                  {Recipe::fp8_block, 1.0 + 4.0 / 16384},
+                                                                  {Recipe::nvfp4_w4a16, 0.5625},
+                                                                  {Recipe::nvfp4_w4a4_cutedsl, 0.5625},
+                                                                  {Recipe::nvfp4_w4a4_cutlass, 0.5625},
+                                                                  {Recipe::mxfp4_w4a16, 0.53125},
+                                                                  {Recipe::mxfp4_w4a8, 0.53125}};
+  for (const auto& [recipe, bytes] : bytes_of_weight) {
+    const MoeBenchResult r = quick({1}, recipe);
+    EXPECT_EQ(r.recipe, recipe);
+    EXPECT_DOUBLE_EQ(r.points[0].bytes, kWeights * bytes + kRows) << recipe_info(recipe).name;
+    EXPECT_LE(r.points[0].error, r.error_bound) << recipe_info(recipe).name;
   }
 }
 

@@ -79,7 +79,7 @@ TEST_P(RunnerRecipes, Shapes) {
 // One expert with more rows than are decoded in registers, than a block, than a chunk.
 TEST_P(RunnerRecipes, RowCounts) {
   const Problem problem = recipe_problem(recipe(), 192, 64, 1, 1);
-  for (const std::int64_t tokens : {1, 2, 3, 4, 5, 13, 100}) prove(problem, tokens);
+  for (const std::int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 13, 100}) prove(problem, tokens);
 }
 
 TEST_P(RunnerRecipes, WeightOnInput) {
@@ -105,6 +105,39 @@ TEST_P(RunnerRecipes, FormatsOfScales) {
     for (const DType type : {DType::f32, DType::bf16, DType::e8m0}) prove(problem, 6, {false, type});
   } else {
     prove(problem, 6);
+  }
+}
+
+// Block scales that are zero, very small and very large beside usual ones: sums cannot always be kept in units of a
+// block. Rows of the batch take another kernel than rows alone.
+TEST_P(RunnerRecipes, ScalesFarApart) {
+  if (recipe() != Recipe::mxfp4_w4a16 && recipe() != Recipe::mxfp4_w4a8) return;
+  const Problem problem = recipe_problem(recipe(), 256, 64, 1, 1);
+  for (const int extreme : {0, 40, 90, 140, 170}) {
+    const ExpertWeights weights = quantized_weights({problem.layer}, recipe());
+    for (const auto* list : {&weights.gate, &weights.up, &weights.down}) {
+      if (extreme > 150 && list != &weights.down) continue;  // the product of gate and up would be beyond f32
+      auto* scales = static_cast<std::uint8_t*>(const_cast<void*>(list->at(0).block_scale.data));
+      for (std::int64_t i = 0; i < list->at(0).codes.rows * list->at(0).codes.cols / 32; i += 5)
+        scales[i] = static_cast<std::uint8_t>(extreme);
+    }
+    const auto runner = make_cpu_runner(pool_, isa());
+    const auto prepared = runner->prepare(problem, ExpertWeights(weights));
+    const auto reference = make_reference_runner(&pool_);
+    const auto reference_prepared = reference->prepare(problem, ExpertWeights(weights));
+    const Batch all = random_batch(problem.layer, 20, DType::bf16, RoutePattern::uniform, 3);
+    const Row whole = run_batch(*runner, *prepared, problem, all);
+    const Row want = run_batch(*reference, *reference_prepared, problem, all);
+    double difference = 0.0, size = 0.0;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      difference = std::max(difference, std::fabs(static_cast<double>(whole[i]) - want[i]));
+      size = std::max(size, std::fabs(static_cast<double>(want[i])));
+    }
+    EXPECT_LE(difference, 0.02 * size) << extreme;
+    for (std::int64_t t = 0; t < all.tokens; ++t) {
+      const Row alone = run_batch(*runner, *prepared, problem, sluice::testing::single_row(all, t));
+      ASSERT_EQ(alone, Row(whole.begin() + t * 256, whole.begin() + (t + 1) * 256)) << extreme << " row " << t;
+    }
   }
 }
 

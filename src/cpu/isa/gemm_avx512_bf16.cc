@@ -11,6 +11,7 @@ constexpr GemmKernels make_fused_table() {
   use_decoder<Nvfp4Decoder>(table);
   use_decoder<Mxfp4Decoder>(table);
   fill_fused<Fp8Decoder, true>(table.fused_scaled);
+  fill_fused_near(table.fused_near);
   return table;
 }
 

@@ -3,7 +3,8 @@
 // Included by that unit only.
 //
 // A decoder has: kOctets, lines of a panel in a group (what one scale governs); kGroups, groups in a record; kOperands,
-// k pairs of a line; kScaleBytes before the codes; scale(), what a group of rows needs; operand<j>(), 16 rows x 2 k.
+// k pairs of a line; kScaleBytes before the codes; kMostTokens of a fused kernel; scale(), what a group of rows needs;
+// operand<j>(), 16 rows x 2 k.
 #pragma once
 
 #include <immintrin.h>
@@ -14,7 +15,7 @@ namespace sluice::cpu {
 namespace {
 
 constexpr int kFusedAhead =
-    2048;  // bytes: the decoding loop fills the reorder window before the memory's latency is hidden
+    6144;  // bytes: decoding fills the reorder window long before it hides the latency of memory
 
 struct alignas(64) Words {
   std::uint16_t v[32];
@@ -55,7 +56,7 @@ inline constexpr Bytes kE4m3High0 = e4m3_bytes<8>(0), kE4m3High1 = e4m3_bytes<8>
 // Two look-ups of 128 bytes; bf16 subnormals would be taken for zero, so no shifting of bits.
 struct Fp8Decoder {
   static constexpr Format kFormat = Format::fp8;
-  static constexpr int kGroups = 1, kOctets = 4, kOperands = 2, kScaleBytes = 0;
+  static constexpr int kGroups = 1, kOctets = 4, kOperands = 2, kScaleBytes = 0, kMostTokens = 8;
   struct Scale {};
   struct Line {
     __m512i low, high;
@@ -136,6 +137,7 @@ inline constexpr Bytes kNvfp4Windows[4] = {windows<3>(0), windows<3>(1), windows
 struct Nvfp4Decoder {
   static constexpr Format kFormat = Format::nvfp4;
   static constexpr int kGroups = 4, kOctets = 2, kOperands = 4, kScaleBytes = 128;
+  static constexpr int kMostTokens = 6;  // as many sums as there are registers left
   struct Scale {
     __m512i byte, exponent;
   };
@@ -175,7 +177,7 @@ inline constexpr Bytes kMxfp4Windows[4] = {windows<0>(0), windows<0>(1), windows
 
 struct Mxfp4Decoder {
   static constexpr Format kFormat = Format::mxfp4;
-  static constexpr int kGroups = 2, kOctets = 4, kOperands = 4, kScaleBytes = 64;
+  static constexpr int kGroups = 2, kOctets = 4, kOperands = 4, kScaleBytes = 64, kMostTokens = 8;
   using Scale = __m512i;
   using Line = __m512i;
   __m512i table = load_table(kMxfp4Table);
@@ -191,6 +193,33 @@ struct Mxfp4Decoder {
     const __m512i code = _mm512_multishift_epi64_epi8(window[J], l);
     const __m512i value = _mm512_subs_epu16(_mm512_permutexvar_epi16(code, table), s);
     return _mm512_ternarylogic_epi32(value, code, sign, 0xF8);
+  }
+};
+
+// By code, and one bit that doesn't matter: bf16 of e2m1.
+constexpr Words e2m1_table() {
+  Words t{};
+  for (int i = 0; i < 32; ++i) {
+    const std::uint32_t n = e2m1_doubled(i % 8);
+    const std::uint32_t sign = static_cast<std::uint32_t>(i % 16 / 8) << 15;
+    t.v[i] = static_cast<std::uint16_t>(n == 0 ? 0 : sign | (sixteenths_to_bf16(8 * n) - (8u << 7)));
+  }
+  return t;
+}
+inline constexpr Words kE2m1Table = e2m1_table();
+
+// MXFP4 without its scales.
+struct PlainFp4Decoder {
+  static constexpr int kGroups = 2, kOctets = 4, kOperands = 4, kScaleBytes = 64, kMostTokens = 8;
+  struct Scale {};
+  using Line = __m512i;
+  __m512i table = load_table(kE2m1Table);
+
+  SLUICE_INLINE Scale scale(const char*) const { return {}; }
+  SLUICE_INLINE Line line(const char* p, Scale) const { return _mm512_loadu_si512(p); }
+  template <int J>
+  SLUICE_INLINE __m512i operand(const Line& l, Scale) const {
+    return _mm512_permutexvar_epi16(J == 0 ? l : _mm512_srli_epi16(l, 4 * J), table);
   }
 };
 
@@ -245,6 +274,61 @@ void fused(const GemmSegment& g) {
   });
 }
 
+// 16 scale bytes as numbers.
+SLUICE_INLINE __m512i scale_exponents(const char* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+// 2^n for n from -126 to 127.
+SLUICE_INLINE __m512 power_of_two(__m512i n) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+}
+
+// Sums in units of the scale of the block at hand: going to the next block they are multiplied by a power of two, which
+// rounds nothing, instead of every weight. The bits are those of `fused` as long as no exponent leaves its range.
+template <int Tokens>
+void fused_near(const GemmSegment& g) {
+  using D = PlainFp4Decoder;
+  const D d;
+  __m512 acc[2][Tokens];
+  repeat<2 * Tokens>([&](auto i) __attribute__((always_inline)) { acc[i / Tokens][i % Tokens] = Zmm::zero(); });
+  const char* from = static_cast<const char*>(g.weights);
+  const auto* x = static_cast<const std::uint16_t*>(g.x);
+  __m512i unit0 = scale_exponents(from), unit1 = scale_exponents(from + kPanelRows);
+  for (std::int64_t left = g.k_pairs; left > 0; left -= kRecordPairs<D>) {
+    const char* scales = from;
+    from += D::kScaleBytes;
+    for (int group = 0; group < D::kGroups; ++group, from += kGroupBytes<D>, scales += kPairRows) {
+      repeat<2 * D::kOctets>([&](auto i) __attribute__((always_inline)) {
+        __builtin_prefetch(from + kFusedAhead + i * kLineBytes, 0, 3);
+      });
+      const __m512i next0 = scale_exponents(scales), next1 = scale_exponents(scales + kPanelRows);
+      const __m512 factor0 = power_of_two(_mm512_sub_epi32(next0, unit0));
+      const __m512 factor1 = power_of_two(_mm512_sub_epi32(next1, unit1));
+      repeat<Tokens>([&](auto t) __attribute__((always_inline)) {
+        acc[0][t] = _mm512_mul_ps(acc[0][t], factor0);
+        acc[1][t] = _mm512_mul_ps(acc[1][t], factor1);
+      });
+      unit0 = next0;
+      unit1 = next1;
+      decode_group(
+          d, from, scales, [&](auto step, __m512i w0, __m512i w1) __attribute__((always_inline)) {
+            repeat<Tokens>([&](auto t) __attribute__((always_inline)) {
+              acc[0][t] = Bf16Dot::mac(acc[0][t], (__m512bh)w0, x + t * kSegmentK + step * 2);
+              acc[1][t] = Bf16Dot::mac(acc[1][t], (__m512bh)w1, x + t * kSegmentK + step * 2);
+            });
+          });
+      x += 2 * D::kOctets * D::kOperands;
+    }
+  }
+  const __m512 value0 = power_of_two(_mm512_sub_epi32(_mm512_set1_epi32(127), unit0));
+  const __m512 value1 = power_of_two(_mm512_sub_epi32(_mm512_set1_epi32(127), unit1));
+  repeat<Tokens>([&](auto t) __attribute__((always_inline)) {
+    add_chain<Zmm, false>(g, 0, t, Tokens, _mm512_mul_ps(acc[0][t], value0));
+    add_chain<Zmm, false>(g, 1, t, Tokens, _mm512_mul_ps(acc[1][t], value1));
+  });
+}
+
 template <class D>
 void decode(const DecodeArgs& a) {
   const D d;
@@ -267,6 +351,11 @@ void decode(const DecodeArgs& a) {
 template <class D, bool Scaled = false>
 constexpr void fill_fused(GemmKernel (&table)[kFusedTokens + 1]) {
   [&]<int... I>(std::integer_sequence<int, I...>) { ((table[I + 1] = fused<D, Scaled, I + 1>), ...); }
+  (std::make_integer_sequence<int, D::kMostTokens>{});
+}
+
+constexpr void fill_fused_near(GemmKernel (&table)[kFusedTokens + 1]) {
+  [&]<int... I>(std::integer_sequence<int, I...>) { ((table[I + 1] = fused_near<I + 1>), ...); }
   (std::make_integer_sequence<int, kFusedTokens>{});
 }
 

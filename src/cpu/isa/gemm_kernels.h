@@ -32,7 +32,7 @@ inline constexpr int kSegmentK = 256;  // recipe_info(bf16).segment_k; checked w
 inline constexpr int kScaledK = 128;   // recipe_info(fp8_block).segment_k
 inline constexpr int kStoredK = 64;    // quantised formats store whole records of this many k
 inline constexpr int kBlockTokens = 12;
-inline constexpr int kFusedTokens = 4;  // up to which weights are decoded in registers
+inline constexpr int kFusedTokens = 8;  // up to which weights may be decoded in registers
 
 enum class Element : std::uint8_t { f32, bf16 };                    // of inputs, outputs and panels that are multiplied
 enum class Format : std::uint8_t { f32, bf16, fp8, nvfp4, mxfp4 };  // of stored panels
@@ -178,6 +178,8 @@ struct GemmKernels {
   // By stored format; nullptr where an instruction set decodes into a buffer only.
   GemmKernel fused[kFormats][kFusedTokens + 1] = {};
   GemmKernel fused_scaled[kFusedTokens + 1] = {};  // fp8
+  // mxfp4 whose scales are not far apart (PanelLayout): sums in units of the block at hand, which has the same bits.
+  GemmKernel fused_near[kFusedTokens + 1] = {};
   void (*decode[kFormats])(const DecodeArgs&) = {};
   void (*quantize)(const QuantizeArgs&) = nullptr;
   void (*pack)(const PackArgs&) = nullptr;
