@@ -261,6 +261,25 @@ TEST_P(EveryRecipe, DuplicatesAndForeignIds) {
   for (int c = 0; c < 128; ++c) EXPECT_EQ(rows[c], rows[128 + c]);
 }
 
+TEST_P(EveryRecipe, WeightOnTheInput) {
+  row.top_k = 1;
+  problem = testing::problem_of(row);
+  problem.layer.weight_on_input = true;
+  batch = testing::random_batch(problem.layer, 6, batch.dtype, RoutePattern::uniform, 4);
+  for (std::int64_t t = 0; t < 6; ++t) batch.weights[t] = 0.3f + 0.1f * static_cast<float>(t);
+  const testing::ProofReport report = testing::staged_proof(*runner, problem, weights, batch);
+  EXPECT_TRUE(report.ok()) << report.text();
+}
+
+TEST_P(EveryRecipe, TheGateAlphaIsAnOptionOfW4a4Only) {
+  const Floats own = run(weights, batch);
+  problem.upstream_gate_alpha = true;
+  const bool w4a4 = GetParam() == Recipe::nvfp4_w4a4_cutedsl || GetParam() == Recipe::nvfp4_w4a4_cutlass;
+  EXPECT_EQ(run(weights, batch) != own, w4a4);
+  const testing::ProofReport report = testing::staged_proof(*runner, problem, weights, batch);
+  EXPECT_TRUE(report.ok()) << report.text();
+}
+
 TEST_P(EveryRecipe, ConcurrentRunsWithWorkspacesOfTheirOwn) {
   const auto prepared = runner->prepare(problem, ExpertWeights(weights));
   const Floats expected = testing::run_batch(*runner, *prepared, problem, batch);

@@ -103,10 +103,11 @@ class StagedProof {
     if (!complete) return;
     check_input(route, x, where);
     const bool gated = is_gated(layer_.activation.kind);
+    const bool gate_alpha = problem_.upstream_gate_alpha && points_.sum_scale == reference::SumScale::alpha;
     const std::vector<Known> gate =
         gated ? gemm1(weights_.gate, weights_.gate, weights_.gate_bias, e, x) : std::vector<Known>();
     const std::vector<Known> up =
-        gemm1(weights_.up, problem_.upstream_gate_alpha && gated ? weights_.gate : weights_.up, weights_.up_bias, e, x);
+        gemm1(weights_.up, gate_alpha && gated ? weights_.gate : weights_.up, weights_.up_bias, e, x);
     if (gated) check_floats(stage::kGate, route, gate);
     check_floats(stage::kUp, route, up);
     const std::vector<Known> act = activated(gate, up);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -66,6 +67,63 @@ TEST(DecodeRow, Mxfp4AndAShortLastBlock) {
   EXPECT_EQ(out[31], 1.0f);
   EXPECT_EQ(out[32], 8.0f);
   EXPECT_EQ(out[39], 8.0f);
+}
+
+// 130 columns and 3 rows under 128 x 128 blocks of every scale type, as a file may store them: [1, 2] scales, or the
+// same transposed.
+TEST(DecodeRow, RaggedFp8BlocksWithScalesOfEveryType) {
+  const std::vector<std::uint8_t> codes(3 * 130, 0x40);  // 2
+  const Floats f32 = {0.5f, 4.0f};
+  const std::vector<std::uint16_t> bf16 = {0x3F00, 0x4080};
+  const std::vector<std::uint8_t> e8m0 = {126, 129};
+  for (const auto& [data, type] : {std::pair<const void*, DType>{f32.data(), DType::f32},
+                                   {bf16.data(), DType::bf16},
+                                   {e8m0.data(), DType::e8m0}}) {
+    const QuantTensor w{{codes.data(), DType::e4m3, 3, 130, 130, 1}, {data, type, 128, 128, 2, 1}, 1.0f};
+    const Floats out = row(w, 2);
+    EXPECT_EQ(out[0], 1.0f) << dtype_name(type);
+    EXPECT_EQ(out[127], 1.0f) << dtype_name(type);
+    EXPECT_EQ(out[128], 8.0f) << dtype_name(type);
+    EXPECT_EQ(out[129], 8.0f) << dtype_name(type);
+  }
+}
+
+TEST(DecodeRow, LastRowOfARaggedGridAndTransposedScales) {
+  const std::vector<std::uint8_t> codes(130 * 129, 0x38);  // 1
+  const Floats grid = {1, 2, 3, 4};                        // [2, 2]
+  const QuantTensor plain{{codes.data(), DType::e4m3, 130, 129, 129, 1}, {grid.data(), DType::f32, 128, 128, 2, 1}};
+  EXPECT_EQ(row(plain, 127)[128], 2.0f);
+  EXPECT_EQ(row(plain, 128)[127], 3.0f);
+  EXPECT_EQ(row(plain, 129)[128], 4.0f);
+  QuantTensor transposed = plain;
+  transposed.block_scale.row_stride = 1;
+  transposed.block_scale.col_stride = 2;
+  EXPECT_EQ(row(transposed, 127)[128], 3.0f);
+  EXPECT_EQ(decode_block_scale(transposed.block_scale, 129, 0), 2.0f);
+}
+
+TEST(DecodeRow, PartsOfAValue) {
+  const std::vector<std::uint8_t> codes(8, 0x25);  // 3 and 1
+  const std::vector<std::uint8_t> scales = {0x40};
+  const QuantTensor w{{codes.data(), DType::e2m1, 1, 16, 16, 1}, {scales.data(), DType::e4m3, 1, 16, 1, 1}, 0.125f};
+  Floats out(16);
+  decode_row_codes(w, 0, out.data());
+  EXPECT_EQ(out[0], 3.0f);
+  decode_row_blocks(w, 0, out.data());
+  EXPECT_EQ(out[1], 2.0f);
+  decode_row(w, 0, out.data());
+  EXPECT_EQ(out[0], 0.75f);
+  EXPECT_EQ(decode_block_scale({}, 5, 5), 1.0f);
+}
+
+TEST(DecodeRow, RefusesBlocksWithoutExtent) {
+  const std::vector<std::uint8_t> codes(16, 0x38);
+  const Floats scales = {1.0f};
+  Floats out(16);
+  for (const std::int64_t extent : {0, -1}) {
+    const QuantTensor w{{codes.data(), DType::e4m3, 1, 16, 16, 1}, {scales.data(), DType::f32, 1, extent, 1, 1}, 1.0f};
+    EXPECT_THROW(decode_row(w, 0, out.data()), Error);
+  }
 }
 
 TEST(DecodeRow, RefusesWhatItCannotRead) {
