@@ -185,6 +185,8 @@ std::vector<NameFault> name_faults() {
       {"glm4_moe", "gate_up_swapped", swap_gate_and_up},
       // Gate and up together are as wide as the hidden size: no shape tells these.
       {"gpt_oss", "halves_instead_of_interleaved", [](Names& n) { n.gate_up_order = Names::GateUp::gate_then_up; }},
+      {"gpt_oss_mxfp4", "halves_instead_of_interleaved",
+       [](Names& n) { n.gate_up_order = Names::GateUp::gate_then_up; }},
       {"mixtral_fused", "interleaved_instead_of_halves",
        [](Names& n) { n.gate_up_order = Names::GateUp::interleaved; }},
       {"mixtral_fused", "halves_swapped", [](Names& n) { n.gate_up_order = Names::GateUp::up_then_gate; }},

@@ -15,8 +15,8 @@ constexpr double kRelativeL2 = 2e-5;
 constexpr std::int64_t kWholePrompt = 1024;
 
 std::vector<std::string> families() {
-  return {"deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "glm4_moe", "gpt_oss", "mixtral",
-          "olmoe",       "qwen2_moe",        "qwen3_moe"};
+  return {"deepseek_v2",   "deepseek_v2_lite", "deepseek_v3", "glm4_moe",  "gpt_oss",
+          "gpt_oss_mxfp4", "mixtral",          "olmoe",       "qwen2_moe", "qwen3_moe"};
 }
 
 std::vector<GoldenChoice> choices() {

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/scheme_mxfp4.h"
 #include "checkpoint/scheme_plain.h"
 #include "cpu/backend.h"
 #include "cpu/runner_cpu.h"
@@ -16,10 +17,10 @@
 namespace sluice::testing {
 namespace {
 
-Problem problem_for(const LayerSpec& layer, const Backend& backend, DType compute) {
+Problem problem_for(const LayerSpec& layer, const Backend& backend, Recipe recipe) {
   Problem p;
   p.layer = layer;
-  p.recipe = compute == DType::f32 ? Recipe::f32 : Recipe::bf16;
+  p.recipe = recipe;
   p.device = backend.device();
   p.max_tokens = 512;
   p.row_invariant = true;
@@ -38,7 +39,9 @@ model::DecoderOptions decoder_options(const TestDecoder& t, const TestDecoderOpt
     d.problems.emplace_back();
     d.runners.push_back(nullptr);
     if (block.moe() == nullptr) continue;
-    d.problems.back() = problem_for(*block.moe(), *t.backend, o.compute);
+    const auto layer = static_cast<std::int64_t>(d.problems.size()) - 1;
+    const Recipe recipe = o.compute == DType::f32 ? Recipe::f32 : t.weights->expert_recipe(layer);
+    d.problems.back() = problem_for(*block.moe(), *t.backend, recipe);
     d.runners.back() = select_runner(candidates, d.problems.back(), o.runner).chosen;
   }
   return d;
@@ -97,7 +100,8 @@ TestDecoder load_test_decoder(const std::string& folder, const TestDecoderOption
   if (options.change_config) options.change_config(t.config);
   ckpt::NameMap names = family.names(t.config);
   if (options.change_names) options.change_names(names);
-  t.weights = ckpt::plain_scheme().open(*t.checkpoint, std::move(names));
+  const std::vector<ckpt::Scheme> schemes = {ckpt::plain_scheme(), ckpt::mxfp4_scheme()};
+  t.weights = ckpt::find_scheme(schemes, *t.checkpoint).open(*t.checkpoint, std::move(names));
   const cpu::Isa isa = cpu::choose_isa(cpu::detect_features());
   t.pool = std::make_unique<ThreadPool>(options.threads);
   t.backend = std::make_unique<cpu::CpuBackend>(*t.pool, isa);
