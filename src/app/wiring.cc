@@ -14,6 +14,7 @@
 #include "cpu/backend.h"
 #include "cpu/runner_cpu.h"
 #include "cuda/backend.h"
+#include "model/shared_fusion.h"
 #include "moe/layout/layout_runner.h"
 #include "moe/reference_runner.h"
 
@@ -53,6 +54,15 @@ Problem problem_for(const OpenedModel& model, const LayerSpec& layer, Recipe rec
   problem.row_invariant = model.options.row_invariant;
   problem.upstream_gate_alpha = model.options.upstream_gate_alpha;
   return problem;
+}
+
+void fuse_shared(OpenedModel& model) {
+  if (!model.options.enforce_shared_experts_fusion) return;
+  if (model.choice.disable_shared_experts_fusion) {
+    fail(ErrorCode::usage, "--enforce-shared-experts-fusion together with a flag or a runner that disables it",
+         "one of the two");
+  }
+  model::fuse_shared_experts(model.config);
 }
 
 void select_runners(OpenedModel& model) {
@@ -177,6 +187,7 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   tell(log, LogLevel::info, model.choice.notes);
   if (!model.choice.recipes.empty()) model.recipe = model.choice.recipes.front();
   model.compute = model.recipe == Recipe::f32 ? DType::f32 : asked;
+  fuse_shared(model);
   select_runners(model);
   return model;
 }

@@ -34,10 +34,11 @@ struct LoadOptions {
   std::string mxfp4_precision = "default";  // default, bf16 or fp8: what flashinfer_mxfp4 quantises inputs to
   std::string scale_policy = "strict";      // as ckpt::ScalePolicy::parse reads it
   bool disable_shared_experts_fusion = false;
-  bool upstream_gate_alpha = false;  // Problem::upstream_gate_alpha
-  std::vector<std::string> notes;    // what became of foreign flags, for the log
-  std::string isa = "auto";          // auto, scalar, avx2, avx512, avx512_bf16: the most that may be used
-  int threads = 0;                   // 0 = all processors of this process
+  bool enforce_shared_experts_fusion = false;  // shared experts as further routed ones; model/shared_fusion.h
+  bool upstream_gate_alpha = false;            // Problem::upstream_gate_alpha
+  std::vector<std::string> notes;              // what became of foreign flags, for the log
+  std::string isa = "auto";                    // auto, scalar, avx2, avx512, avx512_bf16: the most that may be used
+  int threads = 0;                             // 0 = all processors of this process
   bool row_invariant = true;
   engine::EngineOptions engine;  // context_length 0 = the model's
 };

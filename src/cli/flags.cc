@@ -37,8 +37,11 @@ void add_model_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--flashinfer-mxfp4-moe-precision", "NAME", kModelCommands,
                "Input of --moe-runner-backend flashinfer_mxfp4: default (MXFP8), bf16 or fp8", &o.mxfp4_precision});
   t.push_back({"--disable-shared-experts-fusion", "", kModelCommands,
-               "Keep shared experts apart from the routed ones, which is what always happens here",
-               &o.disable_shared_experts_fusion});
+               "Keep shared experts apart from the routed ones, the default here", &o.disable_shared_experts_fusion});
+  t.push_back({"--enforce-shared-experts-fusion", "", kModelCommands,
+               "Compute shared experts as further routed experts of weight 1; refused when they differ in width, "
+               "activation, clamp, format or recipe",
+               &o.enforce_shared_experts_fusion});
   t.push_back({"--upstream-gate-alpha", "", kModelCommands,
                "nvfp4-w4a4: the gate's tensor scale serves up too, as in FlashInfer's CuteDSL layer",
                &o.upstream_gate_alpha});

@@ -160,6 +160,10 @@ void check_options(const Options& o) {
 }
 
 app::OpenedModel open_for_layer(const Options& o, Terminal& terminal) {
+  if (o.routed_only && o.enforce_shared_experts_fusion) {
+    fail(ErrorCode::usage, "--routed-only with --enforce-shared-experts-fusion", "one of the two",
+         "fused shared experts are routed ones");
+  }
   return app::open_model(o.model, load_options(o), terminal.log());
 }
 

@@ -23,6 +23,7 @@ struct Options {
   std::string quantization;
   std::string mxfp4_precision = "default";
   bool disable_shared_experts_fusion = false;
+  bool enforce_shared_experts_fusion = false;
   bool upstream_gate_alpha = false;
   std::vector<SglangUse> sglang;  // flags of SGLang's that are none of ours
   std::string isa = "auto";

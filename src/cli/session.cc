@@ -30,6 +30,7 @@ app::LoadOptions load_options(const Options& o) {
   load.quantization = o.quantization;
   load.mxfp4_precision = o.mxfp4_precision;
   load.disable_shared_experts_fusion = o.disable_shared_experts_fusion;
+  load.enforce_shared_experts_fusion = o.enforce_shared_experts_fusion;
   load.upstream_gate_alpha = o.upstream_gate_alpha;
   load.notes = sglang_notes(o.sglang);
   load.isa = o.isa;

@@ -40,8 +40,6 @@ constexpr std::array kFlags = {
     SglangFlag{"--enable-w4a4-mxfp4-megamoe", "", "MXFP4 x MXFP4 in one kernel over ranks", Rule::never, "", kOneRank},
     SglangFlag{"--disable-flashinfer-cutlass-moe-fp4-allgather", "", "gather bf16 instead of FP4 tokens", Rule::any, "",
                kNoA2a},
-    SglangFlag{"--enforce-shared-experts-fusion", "", "fuse shared experts whatever the model", Rule::never, "",
-               "shared experts are computed apart from the routed ones"},
     SglangFlag{"--enable-fused-moe-sum-all-reduce", "", "sum over slots inside the all-reduce", Rule::any, "",
                "nothing to do: one rank reduces nothing, and slots are summed in their order"},
     SglangFlag{"--enable-two-batch-overlap", "", "overlap two half batches", Rule::any, "", kNoA2a},
