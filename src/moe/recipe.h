@@ -48,9 +48,9 @@ struct RecipeInfo {
 //   mxfp4-w4a16   bf16                     e2m1 code * e8m0 scale  none
 //   nvfp4-w4a4/*  e2m1 code * e4m3 scale   e2m1 code * e4m3 scale  acc *= alpha, alpha = x_tensor_scale *
 //   w_tensor_scale mxfp4-w4a8    e4m3 code * e8m0 scale   e2m1 code * e8m0 scale  none
-// Gate and up have tensor scales of their own, so each GEMM uses its own; in nvfp4-w4a4/* Problem::upstream_gate_alpha
-// gives up the gate's, as FlashInfer's CuteDSL layer has it (moe-runner-spec 5.3). w_scale[n] is that of the tensor or
-// of row n (the product of both in fp32 if a file has both).
+// Gate and up have tensor scales of their own, so each GEMM uses its own; Problem::upstream_gate_alpha gives up the
+// gate's, as FlashInfer's CuteDSL layer has it with NVFP4 and with bf16 inputs (moe-runner-spec 5.3, 5.5). w_scale[n]
+// is that of the tensor or of row n (the product of both in fp32 if a file has both).
 //
 // How x comes about, for GEMM1 from the hidden row and for GEMM2 from the activated row. A hidden row is bf16; with
 // weight_on_input it is first multiplied by the routing weight in fp32 and rounded to bf16. Quantisers: numerics/.

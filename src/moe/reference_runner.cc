@@ -225,8 +225,7 @@ class ReferenceRunner final : public Runner {
     experts->layer = problem.layer;
     experts->recipe = problem.recipe;
     experts->points = reference::rounding_points(problem.recipe);
-    experts->upstream_gate_alpha =
-        problem.upstream_gate_alpha && experts->points.sum_scale == reference::SumScale::alpha;
+    experts->upstream_gate_alpha = problem.upstream_gate_alpha;
     reload(*experts, std::move(weights));
     return experts;
   }

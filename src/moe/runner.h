@@ -38,7 +38,7 @@ struct Problem {
   std::int64_t max_tokens = 0;
   bool graph = false;                // run will be captured
   bool row_invariant = false;        // architecture 4.5
-  bool upstream_gate_alpha = false;  // nvfp4-w4a4: the tensor scale of gate serves up too (recipe.h)
+  bool upstream_gate_alpha = false;  // the tensor scale of gate serves up too (recipe.h)
 };
 
 struct Verdict {

@@ -271,11 +271,12 @@ TEST_P(EveryRecipe, WeightOnTheInput) {
   EXPECT_TRUE(report.ok()) << report.text();
 }
 
-TEST_P(EveryRecipe, TheGateAlphaIsAnOptionOfW4a4Only) {
+TEST_P(EveryRecipe, TheGateAlphaMattersWhereTensorScalesAre) {
   const Floats own = run(weights, batch);
   problem.upstream_gate_alpha = true;
-  const bool w4a4 = GetParam() == Recipe::nvfp4_w4a4_cutedsl || GetParam() == Recipe::nvfp4_w4a4_cutlass;
-  EXPECT_EQ(run(weights, batch) != own, w4a4);
+  const std::set<Recipe> with_tensor_scales = {Recipe::fp8_tensor, Recipe::nvfp4_w4a16, Recipe::nvfp4_w4a4_cutedsl,
+                                               Recipe::nvfp4_w4a4_cutlass};
+  EXPECT_EQ(run(weights, batch) != own, with_tensor_scales.count(GetParam()) == 1);
   const testing::ProofReport report = testing::staged_proof(*runner, problem, weights, batch);
   EXPECT_TRUE(report.ok()) << report.text();
 }

@@ -103,7 +103,7 @@ class StagedProof {
     if (!complete) return;
     check_input(route, x, where);
     const bool gated = is_gated(layer_.activation.kind);
-    const bool gate_alpha = problem_.upstream_gate_alpha && points_.sum_scale == reference::SumScale::alpha;
+    const bool gate_alpha = problem_.upstream_gate_alpha;
     const std::vector<Known> gate =
         gated ? gemm1(weights_.gate, weights_.gate, weights_.gate_bias, e, x) : std::vector<Known>();
     const std::vector<Known> up =
