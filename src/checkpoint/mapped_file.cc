@@ -61,6 +61,8 @@ MappedFile::~MappedFile() {
 
 void prefetch_pages(std::span<const std::byte> range) { advise(range, MADV_WILLNEED); }
 
+void expect_random_reads(std::span<const std::byte> range) { advise(range, MADV_RANDOM); }
+
 void drop_pages(std::span<const std::byte> range) { advise(range, MADV_DONTNEED); }
 
 }  // namespace sluice::ckpt

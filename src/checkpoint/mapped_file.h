@@ -36,6 +36,10 @@ class MappedFile {
 // Asks the system to read `range` of a mapped file ahead of its use, in the background. Advice: never fails.
 void prefetch_pages(std::span<const std::byte> range);
 
+// Says that single values will be read here and there in `range`: each then costs one page instead of a stretch of the
+// file around it. Holds until the file is unmapped. Advice: never fails.
+void expect_random_reads(std::span<const std::byte> range);
+
 // Gives back the memory of all pages that `range` of a mapped file touches: they leave the resident set of this process
 // and are read again, usually from the page cache, when touched. Neighbours on the first and last page lose nothing but
 // that. Advice: never fails.

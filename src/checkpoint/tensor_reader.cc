@@ -39,6 +39,13 @@ TensorReader::TensorReader(const Checkpoint& checkpoint, NameMap names, bool ahe
       modules_(checkpoint),
       store_(std::make_shared<Store>()) {
   store_->mapping = checkpoint.mapping();
+  if (ahead_) return;
+  for (const SafetensorsFile& shard : checkpoint.shards()) {
+    if (shard.tensors().empty()) continue;
+    const TensorEntry& last = shard.tensors().back();  // they are in the order of their data
+    const std::byte* first = shard.tensors().front().data;
+    expect_random_reads({first, static_cast<std::size_t>(last.data + last.bytes - first)});
+  }
 }
 
 const ModuleParts* TensorReader::find(std::string_view role, std::int64_t layer) const {

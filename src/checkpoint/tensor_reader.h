@@ -30,7 +30,8 @@ namespace sluice::ckpt {
 
 class TensorReader {
  public:
-  // `checkpoint` must outlive the reader. Without `ahead` nothing is read before it is touched.
+  // `checkpoint` must outlive the reader. Without `ahead` nothing is read before it is touched,
+  // and no more than that.
   TensorReader(const Checkpoint& checkpoint, NameMap names, bool ahead = true);
 
   // nullptr when the name map has no such role or the checkpoint no such weight.

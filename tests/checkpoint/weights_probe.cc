@@ -198,12 +198,12 @@ void load(const std::string& folder, const std::string& path, const ScalePolicy&
   std::cout << about.dump() << "\n";
 }
 
-void check(const std::string& folder, const ScalePolicy& policy) {
+void check(const std::string& folder, const ScalePolicy& policy, bool block_scales) {
   const auto checkpoint = Checkpoint::open(folder);
   const Model model = model_of(*checkpoint);
   CheckOptions options;
   options.scales = policy;
-  options.block_scales = true;
+  options.block_scales = block_scales;
   const CheckReport report =
       check_checkpoint(*checkpoint, all_schemes(), model.names, options, [&](WeightSource& source) {
         walk(
@@ -235,9 +235,9 @@ int main(int argc, char** argv) {
     if (command == "load" && argc > 3) {
       load(argv[2], argv[3], ScalePolicy::parse(argc > 4 ? argv[4] : "strict"));
     } else if (command == "check") {
-      check(argv[2], ScalePolicy::parse(argc > 3 ? argv[3] : "strict"));
+      check(argv[2], ScalePolicy::parse(argc > 3 ? argv[3] : "strict"), argc < 5);
     } else {
-      std::cerr << "usage: weights_probe load FOLDER OUT [POLICY] | check FOLDER [POLICY]\n";
+      std::cerr << "usage: weights_probe load FOLDER OUT [POLICY] | check FOLDER [POLICY [-]]\n";
       return 2;
     }
   } catch (const Error& e) {
