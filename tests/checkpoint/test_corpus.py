@@ -4,7 +4,6 @@ All are made from one good tiny model (quant_files.py) by one change. What is od
 """
 
 import json
-import time
 
 import numpy as np
 import pytest
@@ -314,9 +313,7 @@ def test_refused(tmp_path, name):
     assert found == code, message
     for part in parts:
         assert part.replace('"', '\\"') in message or part in message, (part, message)
-    start = time.monotonic()
     report = weights_probe.check(folder)
-    assert time.monotonic() - start < 1
     assert not report["ok"]
     errors = [f for f in report["findings"] if f["severity"] == "error"]
     matching = [f for f in errors if f["message"].strip() == message.strip() or all(p in f["message"] for p in parts)]
