@@ -21,8 +21,8 @@ struct TestDecoderOptions {
   std::int64_t context = 0;  // 0 = the model's
   std::int32_t block_tokens = 16;
   // Faults put in on purpose, before weights are read.
-  std::function<void(model::ModelConfig&)> change_config;
-  std::function<void(ckpt::NameMap&)> change_names;
+  std::function<void(model::ModelConfig&)> change_config = {};
+  std::function<void(ckpt::NameMap&)> change_names = {};
 };
 
 struct TestDecoder {
