@@ -8,10 +8,12 @@
 namespace sluice::app {
 namespace {
 
+// Scales are no parameters, and a byte of packed codes holds two.
 std::int64_t count_parameters(const ckpt::Checkpoint& checkpoint) {
   std::int64_t total = 0;
   for (const ckpt::TensorEntry* tensor : checkpoint.tensors()) {
-    std::int64_t elements = 1;
+    if (tensor->name.find("scale") != std::string::npos) continue;
+    std::int64_t elements = tensor->dtype == DType::u8 ? 2 : 1;
     for (const std::int64_t extent : tensor->shape) elements *= extent;
     total += elements;
   }
