@@ -1,6 +1,6 @@
-// Stored panels (gemm_kernels.h) > bf16 panels, in plain loops over 16 rows that the compiler turns into vectors of
-// whatever the unit has. Included by the units; exact, so that every unit decodes to the same bits (values below 2^-126
-// apart, which may become zero).
+// Stored panels (gemm_kernels.h) > bf16 panels: 4-bit codes in plain loops over 16 rows that the compiler turns into
+// vectors of whatever the unit has, fp8 by a table. Included by the units; exact, so that every unit decodes to the
+// same bits (values below 2^-126 apart, which may become zero).
 #pragma once
 
 #include "cpu/isa/gemm_body.h"
@@ -24,24 +24,40 @@ SLUICE_INLINE float bits_float(std::uint32_t bits) {
   return v;
 }
 
-// Bits of e4m3 as f32, in the upper half: bf16. Subnormal codes are multiples of 2^-9.
-SLUICE_INLINE std::uint32_t e4m3_bits(std::uint32_t code) {
-  const std::uint32_t magnitude = code & 0x7Fu;
-  const std::uint32_t normal = (magnitude << 20) + (120u << 23);
-  const std::uint32_t small = float_bits(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-9f);
-  const std::uint32_t finite = magnitude < 8 ? small : normal;
-  return (magnitude == 0x7Fu ? 0x7FC00000u : finite) | (code & 0x80u) << 24;
+// bf16 bits of a magnitude of e4m3 (bits 0-6).
+constexpr std::uint32_t e4m3_to_bf16(std::uint32_t magnitude) {
+  if (magnitude == 0x7F) return 0x7FC0;
+  if (magnitude >= 8) return (magnitude << 4) + (120u << 7);
+  std::uint32_t exponent = 121, mantissa = magnitude;  // magnitude * 2^-9
+  if (magnitude == 0) return 0;
+  while (mantissa < 8) {
+    mantissa <<= 1;
+    --exponent;
+  }
+  return exponent << 7 | (mantissa & 7u) << 4;
 }
 
+struct E4m3Table {
+  std::uint16_t bf16[256];
+};
+constexpr E4m3Table e4m3_table() {
+  E4m3Table t{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    t.bf16[i] = static_cast<std::uint16_t>(e4m3_to_bf16(i & 0x7Fu) | (i & 0x80u) << 8);
+  }
+  return t;
+}
+inline constexpr E4m3Table kE4m3Table = e4m3_table();
+
 SLUICE_INLINE void decode_fp8_line(const char* line, char* to) {
-  for (int quad = 0; quad < 4; ++quad) {
-    for (int pair = 0; pair < 2; ++pair) {
-      std::uint16_t codes[4];
-      std::uint32_t out[4];
-      std::memcpy(codes, line + quad * 16 + pair * 8, sizeof(codes));
-      for (int r = 0; r < 4; ++r) out[r] = e4m3_bits(codes[r] & 0xFFu) >> 16 | (e4m3_bits(codes[r] >> 8) & 0xFFFF0000u);
-      std::memcpy(to + pair * kDecodedLine + quad * 16, out, sizeof(out));
+  for (int pair = 0; pair < 2; ++pair) {
+    std::uint16_t codes[kPanelRows];
+    std::uint32_t out[kPanelRows];
+    for (int quad = 0; quad < 4; ++quad) std::memcpy(codes + 4 * quad, line + quad * 16 + pair * 8, 8);
+    for (int r = 0; r < kPanelRows; ++r) {
+      out[r] = kE4m3Table.bf16[codes[r] & 0xFF] | static_cast<std::uint32_t>(kE4m3Table.bf16[codes[r] >> 8]) << 16;
     }
+    std::memcpy(to + pair * kDecodedLine, out, sizeof(out));
   }
 }
 

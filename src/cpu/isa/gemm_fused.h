@@ -10,6 +10,7 @@
 #include <immintrin.h>
 
 #include "cpu/isa/gemm_bf16_dot.h"
+#include "cpu/isa/gemm_decode.h"
 
 namespace sluice::cpu {
 namespace {
@@ -27,19 +28,6 @@ struct alignas(64) Bytes {
 template <class Table>
 SLUICE_INLINE __m512i load_table(const Table& table) {
   return _mm512_load_si512(table.v);
-}
-
-// bf16 bits of a magnitude of e4m3 (bits 0-6).
-constexpr std::uint32_t e4m3_to_bf16(std::uint32_t magnitude) {
-  if (magnitude == 0x7F) return 0x7FC0;
-  if (magnitude >= 8) return (magnitude << 4) + (120u << 7);
-  std::uint32_t exponent = 121, mantissa = magnitude;  // magnitude * 2^-9
-  if (magnitude == 0) return 0;
-  while (mantissa < 8) {
-    mantissa <<= 1;
-    --exponent;
-  }
-  return exponent << 7 | (mantissa & 7u) << 4;
 }
 
 template <int Shift>
