@@ -12,4 +12,6 @@ std::string version_text() {
                      cpu::describe(features, cpu::choose_isa(features)));
 }
 
+std::string version_number() { return SLUICE_VERSION; }
+
 }  // namespace sluice::app

@@ -6,5 +6,6 @@
 namespace sluice::app {
 
 std::string version_text();
+std::string version_number();  // "0.1.0"
 
 }  // namespace sluice::app

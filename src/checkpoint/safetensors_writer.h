@@ -1,9 +1,8 @@
 // Writes a safetensors file that every reader of the format accepts.
 //
-// Used by `sluice layer --out`, `sluice quantize` and tests. Tensors are laid out by falling element size, then name,
-// and the header is padded, so that all data is aligned. The file appears complete or not at all: it is written beside
-// its destination and renamed. Not thread-safe. Throws Error(usage) for a mistake of the caller, Error(resources) when
-// the disk refuses.
+// Used by `sluice layer --out` and tests, for data that is in memory; safetensors_stream.h does the work and says how
+// the file is laid out. Not thread-safe. Throws Error(usage) for a mistake of the caller, Error(resources) when the
+// disk refuses.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/safetensors_stream.h"
 #include "core/dtype.h"
 
 namespace sluice::ckpt {
@@ -33,17 +33,10 @@ class SafetensorsWriter {
   void write(const std::string& path) const;
 
  private:
-  struct Item {
-    std::string name;
-    DType dtype;
-    std::vector<std::int64_t> shape;
-    std::span<const std::byte> data;
-  };
-  std::string header(const std::vector<const Item*>& order) const;
-
-  std::vector<Item> items_;
+  std::vector<TensorDecl> tensors_;
+  std::vector<std::span<const std::byte>> data_;  // [tensors]
   std::unordered_set<std::string> names_;
-  std::vector<std::pair<std::string, std::string>> metadata_;
+  FileMetadata metadata_;
 };
 
 }  // namespace sluice::ckpt

@@ -8,9 +8,13 @@ namespace sluice::cli {
 int run_command(const Options& options);
 int chat_command(const Options& options);
 int verify_command(const Options& options);
+int verify_against_command(const Options& options);  // verify --against
 int layer_command(const Options& options);
 int eval_gsm8k_command(const Options& options);
 int bench_moe_command(const Options& options);
+int check_command(const Options& options);
+int explain_command(const Options& options);
+int quantize_command(const Options& options);
 int doctor_command(const Options& options);
 
 }  // namespace sluice::cli

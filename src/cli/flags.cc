@@ -17,10 +17,11 @@ constexpr std::int64_t kMostBatchTokens = 1 << 22;
 constexpr std::int64_t kMostKvTokens = std::int64_t{1} << 36;
 
 constexpr std::string_view kModelCommands = "run chat verify layer eval.gsm8k";
+constexpr std::string_view kOpenCommands = "run chat verify layer eval.gsm8k check explain quantize";
 constexpr std::string_view kEngineCommands = "run chat verify eval.gsm8k";
 
 void add_model_flags(Options& o, std::vector<Flag>& t) {
-  t.push_back({"model,--model,--model-path", "MODEL", kModelCommands,
+  t.push_back({"model,--model,--model-path", "MODEL", kOpenCommands,
                "Folder of a Hugging Face checkpoint: config.json, tokenizer.json, *.safetensors", &o.model, true});
   t.push_back({"--dtype", "TYPE", kModelCommands,
                "auto, bfloat16 or float32; float32 computes everything in float32 on the reference runner", &o.dtype});
@@ -45,13 +46,13 @@ void add_model_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--upstream-gate-alpha", "", kModelCommands,
                "nvfp4-w4a4: the gate's tensor scale serves up too, as in FlashInfer's CuteDSL layer",
                &o.upstream_gate_alpha});
-  t.push_back({"--scale-policy", "LIST", kModelCommands,
+  t.push_back({"--scale-policy", "LIST", "run chat verify layer eval.gsm8k check quantize",
                "What to do with scales that cannot be right: strict (refuse), or some of fill-missing, fill-invalid, "
                "clamp-denormal, weight-only",
                &o.scale_policy});
-  t.push_back({"--isa", "NAME", "run chat verify layer eval.gsm8k bench.moe",
+  t.push_back({"--isa", "NAME", "run chat verify layer eval.gsm8k bench.moe explain quantize",
                "Highest instruction set to use: auto, scalar, avx2, avx512 or avx512_bf16", &o.isa});
-  t.push_back({"-t,--threads", "N", "run chat verify layer eval.gsm8k bench.moe",
+  t.push_back({"-t,--threads", "N", "run chat verify layer eval.gsm8k bench.moe quantize",
                "Threads; 0 = one for each processor of this process", Count{&o.threads, 0, 1024}});
   t.push_back({"-c,--context-length", "N", kEngineCommands, "Longest prompt plus answer, in tokens; 0 = the model's",
                Count{&o.context_length}});
@@ -89,6 +90,10 @@ void add_generation_flags(Options& o, std::vector<Flag>& t) {
 void add_proof_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--reference", "FILE", "verify",
                "Reference outputs; default: reference.safetensors in the model's folder", &o.reference});
+  t.push_back({"--against", "MODEL", "verify",
+               "Compare with this model instead, on the texts of --data: KL divergence, log-probabilities",
+               &o.against});
+  t.push_back({"--data", "FILE", "verify", "Texts for --against: JSON lines, or paragraphs of plain text", &o.data});
   t.push_back({"--layer", "L", "layer", "Which block, counted from 0", Count{&o.layer}});
   t.push_back({"--hidden", "FILE", "layer",
                "safetensors with `hidden` [T, H] and optionally `topk_ids` [T, k] i32 and `topk_weights` [T, k] f32",
@@ -99,6 +104,33 @@ void add_proof_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--ep", "N", "layer", "Expert-parallel ranks; this build runs 1", Count{&o.ep, 1}});
   t.push_back({"--routed-only", "", "layer", "Leave out shared experts", &o.routed_only});
   t.push_back({"--dump-stages", "", "layer", "Also write every intermediate of the runner", &o.dump_stages});
+}
+
+void add_report_flags(Options& o, std::vector<Flag>& t) {
+  t.push_back(
+      {"--block-scales", "", "check", "Also read every block scale, a tenth of a 4-bit checkpoint", &o.block_scales});
+  t.push_back({"--device", "NAME", "explain", "cpu or cuda", &o.device});
+  t.push_back({"--tp,--tensor-parallel-size", "N", "explain", "Ranks in all", Count{&o.tp, 1, 65536}});
+  t.push_back({"--ep,--expert-parallel-size", "N", "explain",
+               "Ranks that the experts are spread over; each is cut into tp / ep pieces", Count{&o.ep, 1, 65536}});
+}
+
+void add_quantize_flags(Options& o, std::vector<Flag>& t) {
+  t.push_back({"output", "OUT", "quantize", "Folder of the new checkpoint; a run that was interrupted goes on there",
+               &o.output, true});
+  t.push_back({"--format", "NAME", "quantize", "bf16, fp8, fp8-block, nvfp4 or mxfp4", &o.format, true});
+  t.push_back({"--dialect", "NAME", "quantize",
+               "modelopt, compressed-tensors, deepseek or gpt-oss; default: the usual one of the format", &o.dialect});
+  t.push_back({"--calibrate", "FILE", "quantize",
+               "Texts to measure input scales with: JSON lines, or paragraphs of plain text", &o.calibrate});
+  t.push_back({"--include", "GLOB", "quantize",
+               "Quantise these modules beside the experts, for example '*.self_attn.*'; may be given several times",
+               &o.include});
+  t.push_back({"--mx-scale", "RULE", "quantize",
+               "MXFP4 block scales: ceil (no value saturates) or ocp (the floor of the OCP specification)",
+               &o.mx_scale});
+  t.push_back({"--max-shard-size", "BYTES", "quantize", "Most bytes of tensors in one file",
+               Count{&o.max_shard_size, 1, std::int64_t{1} << 50}});
 }
 
 void add_measure_flags(Options& o, std::vector<Flag>& t) {
@@ -113,11 +145,13 @@ void add_measure_flags(Options& o, std::vector<Flag>& t) {
       {"--threshold", "X", "eval.gsm8k", "Exit 1 unless the accuracy is strictly above X", Real{&o.threshold, 0, 1}});
   t.push_back({"--shape", "NAME", "bench.moe", "Layer to time; `--shape help` lists them", &o.shape});
   t.push_back({"--tokens", "LIST", "bench.moe", "Token counts, separated by commas", &o.tokens});
-  t.push_back({"--json", "FILE", "verify eval.gsm8k bench.moe doctor", "Also write the result as JSON", &o.json});
+  t.push_back(
+      {"--json", "FILE", "verify eval.gsm8k bench.moe check explain doctor", "Also write the result as JSON", &o.json});
   t.push_back({"--svg", "FILE", "bench.moe", "Also draw the result", &o.svg});
   t.push_back({"--csv", "", "bench.moe", "Print comma-separated values instead of a table", &o.csv});
   t.push_back({"--markdown", "", "help", "Print the page docs/flags.md", &o.markdown});
-  t.push_back({"-q,--quiet", "", "run chat verify layer eval.gsm8k bench.moe", "Print the result only", &o.quiet});
+  t.push_back({"-q,--quiet", "", "run chat verify layer eval.gsm8k bench.moe check explain quantize",
+               "Print the result only", &o.quiet});
 }
 
 // Flags of SGLang's launch line that are none of ours.
@@ -138,6 +172,8 @@ std::vector<Flag> flag_table(Options& options) {
   add_model_flags(options, table);
   add_generation_flags(options, table);
   add_proof_flags(options, table);
+  add_report_flags(options, table);
+  add_quantize_flags(options, table);
   add_measure_flags(options, table);
   add_sglang_flags(options, table);
   return table;
@@ -153,6 +189,9 @@ const std::vector<Command>& command_table() {
       {"eval.gsm8k", "Few-shot accuracy on grade-school word problems"},
       {"bench", "Measure speed"},
       {"bench.moe", "Time one MoE layer against the limit of this machine"},
+      {"check", "Say what a checkpoint holds and what is wrong with it, from its headers; exit 1 on errors"},
+      {"explain", "Say what would run, and why, before any weight is read"},
+      {"quantize", "Write a checkpoint in another number format or dialect"},
       {"doctor", "What was found on this machine, what is missing, and how to get it"},
       {"help", "Show help"},
   };

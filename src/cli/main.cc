@@ -30,6 +30,9 @@ constexpr Entry kEntries[] = {
     {"layer", sluice::cli::layer_command},
     {"eval.gsm8k", sluice::cli::eval_gsm8k_command},
     {"bench.moe", sluice::cli::bench_moe_command},
+    {"check", sluice::cli::check_command},
+    {"explain", sluice::cli::explain_command},
+    {"quantize", sluice::cli::quantize_command},
     {"doctor", sluice::cli::doctor_command},
 };
 

@@ -50,13 +50,25 @@ struct Options {
 
   // verify, layer.
   std::string reference;
+  std::string against;
   std::int64_t layer = 0;
   std::string hidden;
   std::string out;
   std::string device = "cpu";
   std::int64_t ep = 1;
+  std::int64_t tp = 1;
+  bool block_scales = false;
   bool routed_only = false;
   bool dump_stages = false;
+
+  // quantize.
+  std::string output;
+  std::string format;
+  std::string dialect;
+  std::string calibrate;
+  std::vector<std::string> include;
+  std::string mx_scale = "ceil";
+  std::int64_t max_shard_size = 5'000'000'000;
 
   // eval.
   std::string data;

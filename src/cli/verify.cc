@@ -215,6 +215,7 @@ Json to_json(const Summary& s, bool ok) {
 }  // namespace
 
 int verify_command(const Options& options) {
+  if (!options.against.empty()) return verify_against_command(options);
   Terminal terminal(options.quiet);
   const std::string path = options.reference.empty() ? options.model + "/reference.safetensors" : options.reference;
   const std::vector<Reference> references = read_references(path);

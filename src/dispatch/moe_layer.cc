@@ -111,7 +111,7 @@ MoeRoutes MoeLayer::forward(const MoeInput& input, const TensorView& out, Worksp
   run_experts(input, routes, out, workspace, stream);
   if (parts_.shared && !input.routed_only) {
     check_shared(input, out);
-    parts_.shared->add(*parts_.backend, input.hidden, input.hidden_f32, out, workspace, stream);
+    parts_.shared->add(*parts_.backend, input.hidden, input.hidden_f32, out, workspace, stream, input.stages);
   }
   return routes;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "moe/stages.h"
+
 namespace sluice {
 namespace {
 
@@ -43,7 +45,7 @@ std::size_t SharedExpert::workspace_bytes(const Backend& backend, std::int64_t t
 }
 
 void SharedExpert::add(Backend& backend, const ConstTensorView& hidden, const ConstTensorView& hidden_f32,
-                       const TensorView& out, Workspace& workspace, Stream stream) const {
+                       const TensorView& out, Workspace& workspace, Stream stream, StageSink* stages) const {
   const Workspace::Scope scope(workspace);
   const std::int64_t tokens = hidden.rows;
   const Scratch s = make_scratch(*this, [&](DType type, std::int64_t cols) {
@@ -55,6 +57,7 @@ void SharedExpert::add(Backend& backend, const ConstTensorView& hidden, const Co
   if (gate) linear(hidden, *gate, s.gate, false);
   linear(hidden, *up, s.up, false);
   backend.activate(activation, s.gate, s.up, s.act, stream);
+  if (stages != nullptr) stages->record(stage::kSharedIntermediate, s.act, nullptr);
   if (!output_gate) return linear(s.act, *down, out, true);
   linear(s.act, *down, s.out, false);
   linear(hidden_f32, *output_gate, s.scale, false);

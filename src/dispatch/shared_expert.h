@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "moe/backend.h"
+#include "moe/runner.h"
 #include "moe/spec.h"
 
 namespace sluice {
@@ -23,7 +24,7 @@ struct SharedExpert {
   // hidden [T, H] has the compute type, hidden_f32 is the same before rounding. Products are summed in f32; the
   // activation is rounded once to the compute type.
   void add(Backend& backend, const ConstTensorView& hidden, const ConstTensorView& hidden_f32, const TensorView& out,
-           Workspace& workspace, Stream stream) const;
+           Workspace& workspace, Stream stream, StageSink* stages = nullptr) const;
 };
 
 }  // namespace sluice

@@ -81,7 +81,15 @@ ckpt::NameMap names(const ModelConfig&) {
   experts.down = "model.layers.{L}.mlp.experts.down_proj";
   experts.gate_up_bias = "model.layers.{L}.mlp.experts.gate_up_proj_bias";
   experts.down_bias = "model.layers.{L}.mlp.experts.down_proj_bias";
-  map.experts = {experts};
+  // Quantisers that work on linear layers take the experts apart.
+  ckpt::ExpertNames single;
+  single.gate = "model.layers.{L}.mlp.experts.{E}.gate_proj.weight";
+  single.up = "model.layers.{L}.mlp.experts.{E}.up_proj.weight";
+  single.down = "model.layers.{L}.mlp.experts.{E}.down_proj.weight";
+  single.gate_bias = "model.layers.{L}.mlp.experts.{E}.gate_proj.bias";
+  single.up_bias = "model.layers.{L}.mlp.experts.{E}.up_proj.bias";
+  single.down_bias = "model.layers.{L}.mlp.experts.{E}.down_proj.bias";
+  map.experts = {experts, single};
   return map;
 }
 

@@ -19,6 +19,8 @@ inline constexpr std::string_view kGate = "gate";  // [R, I] f32 accumulator wit
 inline constexpr std::string_view kUp = "up";      // [R, I] f32 accumulator with bias
 inline constexpr std::string_view kIntermediate = "intermediate";  // [R, I] what GEMM2 reads, after its rounding
 inline constexpr std::string_view kSlotRows = "slot_rows";         // [R, W] expert outputs, unweighted, after rounding
+// [T, I] what the down projection of the shared expert reads; from MoeLayer
+inline constexpr std::string_view kSharedIntermediate = "shared_intermediate";
 
 inline constexpr std::string_view kCodes = ".codes";               // [R, bytes] u8: e4m3, or e2m1 two a byte
 inline constexpr std::string_view kBlockScales = ".block_scales";  // [R, blocks] u8: e4m3 (nvfp4) or e8m0 (mxfp8)

@@ -1,0 +1,61 @@
+// What would run, and why, before any weight is read: every runner asked for every recipe, for each kind of layer, and
+// the memory of one rank. `sluice explain` prints it.
+//
+// Called by cli/explain.cc and tests. Reads configuration and file headers only. Throws Error for a damaged checkpoint,
+// an unknown architecture, or sizes that no launch line has.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "app/memory_plan.h"
+#include "app/wiring.h"
+
+namespace sluice::app {
+
+struct ExplainOptions {
+  std::string path;
+  std::string device = "cpu";  // cpu or cuda
+  std::string isa = "auto";
+  Split split;
+  bool row_invariant = true;
+  std::int64_t max_tokens = 512;
+};
+
+// One runner and one recipe for a kind of layer.
+struct Candidacy {
+  std::string recipe;
+  std::string runner;
+  bool ok = false;
+  std::string reason;  // why not
+};
+
+// Layers that differ in nothing that matters to a runner.
+struct LayerKind {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  std::int64_t count = 0;
+  LayerSpec spec;      // of the whole model
+  Recipe stored = Recipe::bf16;  // what the stored format asks for
+  std::int64_t experts_per_rank = 0;
+  std::int64_t inner_per_rank = 0;  // I of one piece of an expert
+  std::string split_problem;        // why the split does not work; empty when it does
+  std::vector<Candidacy> table;     // recipes in their order, runners in order of preference within
+  std::string chosen;               // "recipe on runner"; empty when nothing fits
+};
+
+struct Explanation {
+  std::string architecture;
+  std::string scheme;
+  std::vector<ckpt::FormatUse> formats;
+  std::vector<LayerKind> kinds;  // MoE layers only
+  std::int64_t dense_layers = 0;
+  MemoryPlan memory;
+  std::vector<std::string> problems;  // of the checkpoint: `sluice check` says more
+  bool runnable() const;
+};
+
+Explanation explain(const ExplainOptions& options);
+
+}  // namespace sluice::app
