@@ -36,7 +36,7 @@ struct LayerKind {
   std::int64_t first = 0;
   std::int64_t last = 0;
   std::int64_t count = 0;
-  LayerSpec spec;      // of the whole model
+  LayerSpec spec;                // of the whole model
   Recipe stored = Recipe::bf16;  // what the stored format asks for
   std::int64_t experts_per_rank = 0;
   std::int64_t inner_per_rank = 0;  // I of one piece of an expert
