@@ -27,6 +27,7 @@ ModelCheck check_model(const CheckModelOptions& options) {
   ckpt::CheckOptions how;
   how.scales = ckpt::ScalePolicy::parse(options.scale_policy);
   how.block_scales = options.block_scales;
+  how.weights = options.weights;
   const auto checkpoint = ckpt::Checkpoint::open(options.path);
   const std::vector<model::Family> known = families();
   const model::Family& family = model::find_family(known, checkpoint->config());

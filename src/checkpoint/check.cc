@@ -1,9 +1,12 @@
 #include "checkpoint/check.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "checkpoint/messages.h"
 #include "checkpoint/quant_config.h"
 
 namespace sluice::ckpt {
@@ -87,6 +90,22 @@ void ask_all(const Scheme& scheme, const Checkpoint& checkpoint, NameMap names, 
   report_unused(*source, checkpoint, findings);
 }
 
+void scan_weights(const Checkpoint& checkpoint, FindingList& findings) {
+  for (const TensorEntry* tensor : checkpoint.tensors()) {
+    const NonFiniteCount bad = count_non_finite(*tensor);
+    if (!bad) continue;
+    const std::string& file = checkpoint.file_of(*tensor);
+    findings.add({Severity::error,
+                  FindingKind::other,
+                  fmt::format("{}: tensor {} holds {} NaN and {} infinite values, the first at element {}", file,
+                              quote(tensor->name), bad.nan, bad.infinite, bad.first),
+                  tensor->name,
+                  file,
+                  1,
+                  {tensor->name}});
+  }
+}
+
 }  // namespace
 
 std::int64_t CheckReport::count(Severity severity) const {
@@ -112,6 +131,7 @@ CheckReport check_checkpoint(const Checkpoint& checkpoint, const std::vector<Sch
   } catch (const Error& error) {
     findings.add(error);
   }
+  if (options.weights) scan_weights(checkpoint, findings);
   report.findings = findings.all();
   std::stable_sort(report.findings.begin(), report.findings.end(),
                    [](const Finding& a, const Finding& b) { return a.severity > b.severity; });

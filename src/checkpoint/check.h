@@ -31,6 +31,7 @@ NonFiniteCount count_non_finite(const TensorEntry& tensor);
 struct CheckOptions {
   ScalePolicy scales;         // as --scale-policy; what it would repair is reported as a warning
   bool block_scales = false;  // also read every block scale: about a tenth of the bytes of a 4-bit checkpoint
+  bool weights = false;       // also look for NaN and infinity in every tensor: reads the whole checkpoint
 };
 
 struct CheckReport {

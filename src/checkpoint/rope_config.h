@@ -40,8 +40,15 @@ struct RopeConfig {
 
 std::string_view rope_type_name(RopeType type);
 
-// `layer_type` picks the object of a nested rope_parameters ("full_attention", "sliding_attention"); it is ignored when
-// the parameters are flat.
-RopeConfig read_rope(const Fields& config, std::string_view layer_type = "full_attention");
+// What a family takes for fields that its file leaves out.
+struct RopeDefaults {
+  double theta = 10000.0;
+  double partial_rotary_factor = 1.0;
+};
+
+// Throws Error(bad_input) where two places of the file contradict each other. `layer_type` picks the object of a nested
+// rope_parameters ("full_attention", "sliding_attention"); it is ignored when the parameters are flat.
+RopeConfig read_rope(const Fields& config, const RopeDefaults& defaults = {},
+                     std::string_view layer_type = "full_attention");
 
 }  // namespace sluice::ckpt

@@ -123,8 +123,10 @@ const TensorEntry& WeightReader::require_part(const WeightRequest& request, Part
   static_assert(std::size(kNames) == kParts);
   const std::string_view module = request.parts->module;
   const std::string_view name = kNames[static_cast<std::size_t>(part)];
+  // Packed blocks of GPT-OSS are "m_blocks" and "m_scales"; everyone else writes "m.weight_scale".
+  const char* joint = request.parts->codes()->name.ends_with("_blocks") ? "_" : ".";
   tensors_.fail_tensor(FindingKind::missing, *request.parts->codes(),
-                       fmt::format("its scale {} is missing", quote(fmt::format("{}.{}", module, name))),
+                       fmt::format("its scale {} is missing", quote(fmt::format("{}{}{}", module, joint, name))),
                        "all scales of a quantised weight",
                        "the export was incomplete, or a shard belongs to another checkpoint");
 }

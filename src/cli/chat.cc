@@ -96,6 +96,7 @@ class Chat {
   std::string reply() {
     engine::Request request;
     request.prompt = prompt();
+    check_prompt(model_, request.prompt);
     request.max_new_tokens = options_.max_new_tokens >= 0 ? options_.max_new_tokens : kDefaultNewTokens;
     request.stop_ids = stop_ids_of(options_, model_.generation);
     if (harmony_ && !options_.ignore_eos) {

@@ -99,6 +99,7 @@ int check_command(const Options& options) {
   how.path = options.model;
   how.scale_policy = options.scale_policy;
   how.block_scales = options.block_scales;
+  how.weights = options.weights;
   const app::ModelCheck check = app::check_model(how);
   print(check, options);
   if (!options.json.empty()) write_json(options.json, to_json(check));

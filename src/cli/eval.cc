@@ -64,6 +64,7 @@ Prompts encode_prompts(const Options& o, const app::LoadedModel& model, const Ta
   for (const Question& question : task.questions) {
     prompts.ids.push_back(model.tokenizer->encode(few_shot_prompt(task.shots, question), /*add_special_tokens=*/true,
                                                   /*parse_special=*/true));
+    check_prompt(model, prompts.ids.back());
   }
   return prompts;
 }

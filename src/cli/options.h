@@ -58,6 +58,7 @@ struct Options {
   std::int64_t ep = 1;
   std::int64_t tp = 1;
   bool block_scales = false;
+  bool weights = false;
   bool routed_only = false;
   bool dump_stages = false;
 

@@ -47,6 +47,7 @@ int run_command(const Options& options) {
     terminal.note("\n" + prompt);
     engine::Request request;
     request.prompt = model.tokenizer->encode(prompt, /*add_special_tokens=*/true, /*parse_special=*/true);
+    check_prompt(model, request.prompt);
     request.max_new_tokens = options.max_new_tokens >= 0 ? options.max_new_tokens : kDefaultNewTokens;
     request.stop_ids = stop_ids_of(options, model.generation);
     request.sampling = sampling_of(options, model.generation);

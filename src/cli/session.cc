@@ -57,6 +57,15 @@ app::LoadedModel load_session(const Options& options, Terminal& terminal) {
   return model;
 }
 
+void check_prompt(const app::LoadedModel& model, const std::vector<std::int32_t>& prompt) {
+  for (const std::int32_t id : prompt) {
+    if (id < model.opened.config.vocab) continue;
+    fail(ErrorCode::bad_input, fmt::format("{}: the tokenizer makes token id {}", model.opened.path, id),
+         fmt::format("less than vocab_size {} of config.json", model.opened.config.vocab),
+         "get tokenizer.json and config.json of the same model");
+  }
+}
+
 engine::Sampling sampling_of(const Options& o, const ckpt::GenerationConfig& g) {
   engine::Sampling s;
   const bool sampled = g.do_sample.value_or(false);

@@ -24,6 +24,9 @@ void show_start_line(const app::LoadedModel& model, Terminal& terminal);
 // Both, for commands whose KV cache does not depend on the model.
 app::LoadedModel load_session(const Options& options, Terminal& terminal);
 
+// Throws Error(bad_input) when the tokenizer made an id that the model has no embedding for.
+void check_prompt(const app::LoadedModel& model, const std::vector<std::int32_t>& prompt);
+
 // Flags first, then generation_config.json, then greedy.
 engine::Sampling sampling_of(const Options& options, const ckpt::GenerationConfig& generation);
 

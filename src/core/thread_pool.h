@@ -14,7 +14,8 @@ namespace sluice {
 
 class ThreadPool {
  public:
-  // `threads`, 1 to 4096, counts the caller. With pin, worker i is bound to the i-th processor that this process may use.
+  // `threads`, 1 to 4096, counts the caller. With pin, worker i is bound to the i-th processor that this process may
+  // use.
   explicit ThreadPool(int threads, bool pin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

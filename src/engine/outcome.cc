@@ -17,9 +17,9 @@ bool shows_last_logits(const PlanSequence& plan, const Sequence& s) {
 void fail_request(Event& event, std::int64_t position) {
   event.finish = FinishReason::error;
   event.error = fmt::format(
-      "request {}: logits at position {} are NaN or have no finite value; expected finite logits; run `sluice check` "
-      "on "
-      "the model to look for damaged weights",
+      "request {}: logits at position {} are NaN or have no finite value; expected finite logits; `sluice check "
+      "--weights` "
+      "finds damaged weights",
       static_cast<std::uint64_t>(event.id), position);
 }
 

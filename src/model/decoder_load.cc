@@ -58,7 +58,7 @@ class LayerLoader {
     const std::string place = layer_ == ckpt::kOutsideLayers ? "" : "layer " + std::to_string(layer_) + ": ";
     fail(ErrorCode::bad_input,
          place + std::string(role_name(role)) + ": row " + std::to_string(row) + " holds NaN or infinity",
-         "finite values", "get the checkpoint again; `sluice check` lists all damaged tensors");
+         "finite values", "get the checkpoint again; `sluice check --weights` lists all damaged tensors");
   }
 
   ckpt::WeightSource& source_;

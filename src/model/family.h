@@ -18,6 +18,7 @@ struct Family {
   std::vector<std::string_view> architectures;      // entries of config.json: architectures
   ModelConfig (*configure)(const ckpt::HfConfig&);  // throws Error(bad_input | unsupported) naming the field
   ckpt::NameMap (*names)(const ModelConfig&);
+  std::vector<std::string_view> other_types = {};  // further model_types of files without architectures
 };
 
 Family deepseek_family();
@@ -31,5 +32,8 @@ Family qwen3_moe_family();
 // The family of a checkpoint by `architectures`, else by `model_type`. Throws Error(unsupported) listing all supported
 // architectures when there is none.
 const Family& find_family(const std::vector<Family>& families, const ckpt::HfConfig& config);
+
+// The first architecture of the file that the family serves; without any, that of its model_type.
+std::string architecture_of(const Family& family, const ckpt::HfConfig& config);
 
 }  // namespace sluice::model

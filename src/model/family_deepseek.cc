@@ -29,7 +29,8 @@ float softmax_scale(const AttentionSpec& a) {
 
 AttentionSpec attention_of(const Fields& f) {
   if (f.get_bool({"attention_bias"}, false)) {
-    fail(ErrorCode::unsupported, f.origin() + ": attention_bias: true", "false", "no model of this family has them");
+    fail(ErrorCode::unsupported, f.origin() + ": attention_bias: true", "false",
+         "not supported yet: biases of latent attention, which no published model has");
   }
   MlaSpec m;
   m.q_lora_rank = static_cast<std::int32_t>(f.get_int({"q_lora_rank"}, {0, kDimRange.max}, 0));
@@ -64,14 +65,14 @@ RoutingMethod method_of(const Fields& f, bool v2) {
 }
 
 RoutingSpec routing_of(const Fields& f, bool v2, std::int64_t experts) {
-  RoutingSpec r = sigmoid_routing_of(f, experts);
+  RoutingSpec r = sigmoid_routing_of(f, experts, v2 ? GroupDefaults{} : GroupDefaults{8, 4, 2.5});
   r.method = method_of(f, v2);
   r.scoring = scoring_of(f, v2);
   if (r.method == RoutingMethod::score_topk) r.groups = r.top_groups = 1;
   r.renormalize = f.get_bool({"norm_topk_prob"}, !v2);
-  if (v2 && r.renormalize && r.routed_scaling_factor != 1.0f) {
-    fail(ErrorCode::unsupported, f.origin() + ": norm_topk_prob: true with a routed_scaling_factor", "one of the two",
-         "software disagrees on whether weights that sum to 1 are scaled in DeepSeek-V2");
+  if (v2 && r.renormalize) {
+    fail(ErrorCode::unsupported, f.origin() + ": norm_topk_prob: true", "false",
+         "software disagrees on what it means in DeepSeek-V2; no published model has it");
   }
   return r;
 }
@@ -84,7 +85,7 @@ BlockSpec expert_block(const Fields& f, bool v2, std::int64_t hidden, std::int64
   spec.routing = routing_of(f, v2, experts);
   BlockSpec block;
   block.correction_bias = spec.routing.method == RoutingMethod::grouped_top2;
-  const std::int64_t shared = f.get_int({"n_shared_experts"}, kCountRange, 0);
+  const std::int64_t shared = f.get_int({"n_shared_experts"}, kCountRange, v2 ? 0 : 1);
   if (shared > 0) block.shared = SharedExpertSpec{{shared * spec.intermediate, spec.activation}, false};
   block.ffn = spec;
   return block;
@@ -92,13 +93,14 @@ BlockSpec expert_block(const Fields& f, bool v2, std::int64_t hidden, std::int64
 
 ModelConfig configure(const ckpt::HfConfig& hf) {
   const Fields& f = hf.fields();
-  ModelConfig m = common_config(hf, "deepseek_v3");
-  const bool v2 = m.architecture == "DeepseekV2ForCausalLM";
+  ModelConfig m = common_config(hf, deepseek_family());
+  const bool v2 = m.architecture == "DeepseekV2ForCausalLM" || m.architecture == "deepseek_v2";
   if (v2) m.family = "deepseek_v2";
+  refuse_field(f, "mlp_bias", "biases of dense and shared experts");
   const AttentionSpec attention = attention_of(f);
   const std::int64_t layers = layers_of(f);
   const std::int64_t experts = f.get_int({"n_routed_experts", "num_local_experts"}, kCountRange, 0);
-  const std::int64_t dense = f.get_int({"first_k_dense_replace"}, kCountRange, 0);
+  const std::int64_t dense = f.get_int({"first_k_dense_replace"}, kCountRange, v2 ? 0 : 3);
   const std::int64_t every = f.get_int({"moe_layer_freq"}, {1, kCountRange.max}, 1);
   for (std::int64_t i = 0; i < layers; ++i) {
     BlockSpec block;
@@ -138,7 +140,8 @@ ckpt::NameMap names(const ModelConfig& m) {
 
 // Kimi-K2 has model_type "kimi_k2" and the architecture of DeepSeek-V3.
 Family deepseek_family() {
-  return {"deepseek_v3", {"DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM"}, configure, names};
+  return {
+      "deepseek_v3", {"DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM"}, configure, names, {"deepseek_v2", "kimi_k2"}};
 }
 
 }  // namespace sluice::model

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include "checkpoint/rope_config.h"
@@ -21,32 +22,38 @@ std::int64_t max_positions_of(const ckpt::Fields& f) {
 
 }  // namespace
 
-ModelConfig common_config(const ckpt::HfConfig& config, std::string_view family) {
+ModelConfig common_config(const ckpt::HfConfig& config, const Family& family, double norm_epsilon) {
   const ckpt::Fields& f = config.fields();
   ModelConfig m;
-  m.family = family;
-  m.architecture = config.architectures().empty() ? config.model_type() : config.architectures().front();
+  m.family = family.name;
+  m.architecture = architecture_of(family, config);
   m.hidden = f.get_int({"hidden_size"}, ckpt::kDimRange);
   m.vocab = f.get_int({"vocab_size"}, ckpt::kVocabRange);
   m.max_positions = max_positions_of(f);
-  m.norm_epsilon = static_cast<float>(f.get_number({"rms_norm_eps"}, {0.0, 1.0}, 1e-6));
+  m.norm_epsilon = static_cast<float>(f.get_number({"rms_norm_eps"}, {0.0, 1.0}, norm_epsilon));
   m.tied_embeddings = f.get_bool({"tie_word_embeddings"}, false);
   return m;
 }
 
-RopeSpec rope_of(const ckpt::Fields& fields, std::int32_t head_dim) {
+RopeSpec rope_of(const ckpt::Fields& fields, std::int32_t head_dim, const ckpt::RopeDefaults& defaults) {
   RopeSpec rope;
-  rope.config = ckpt::read_rope(fields);
+  rope.config = ckpt::read_rope(fields, defaults);
+  const std::optional<ckpt::Fields> sections = fields.maybe_object({"rope_parameters"});
+  if (sections && sections->has({"full_attention"}) && sections->has({"sliding_attention"}) &&
+      ckpt::read_rope(fields, defaults, "sliding_attention") != rope.config) {
+    fail(ErrorCode::unsupported, fields.origin() + ": rope_parameters differ between full and sliding attention",
+         "the same for all layers");
+  }
   rope.rotary_dim = static_cast<std::int32_t>(head_dim * rope.config.partial_rotary_factor);
   return rope;
 }
 
-AttentionSpec grouped_attention_of(const ckpt::Fields& f, std::int64_t hidden) {
+AttentionSpec grouped_attention_of(const ckpt::Fields& f, std::int64_t hidden, const ckpt::RopeDefaults& defaults) {
   AttentionSpec a;
   a.heads = static_cast<std::int32_t>(f.get_int({"num_attention_heads"}, {1, ckpt::kCountRange.max}));
   a.kv_heads = static_cast<std::int32_t>(f.get_int({"num_key_value_heads"}, {1, ckpt::kCountRange.max}, a.heads));
   a.head_dim = static_cast<std::int32_t>(f.get_int({"head_dim"}, ckpt::kDimRange, hidden / a.heads));
-  a.rope = rope_of(f, a.head_dim);
+  a.rope = rope_of(f, a.head_dim, defaults);
   a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_dim)));
   return a;
 }
@@ -63,17 +70,18 @@ RoutingSpec softmax_routing_of(const ckpt::Fields& f, std::int64_t experts) {
   return r;
 }
 
-RoutingSpec sigmoid_routing_of(const ckpt::Fields& f, std::int64_t experts) {
+RoutingSpec sigmoid_routing_of(const ckpt::Fields& f, std::int64_t experts, const GroupDefaults& defaults) {
   RoutingSpec r;
   r.method = RoutingMethod::grouped_top2;
   r.scoring = Scoring::sigmoid;
   r.experts = static_cast<std::int32_t>(experts);
   r.top_k = static_cast<std::int32_t>(f.get_int({"num_experts_per_tok"}, {1, experts}));
-  r.groups = static_cast<std::int32_t>(f.get_int({"n_group"}, {1, experts}, 1));
-  r.top_groups = static_cast<std::int32_t>(f.get_int({"topk_group"}, {1, r.groups}, 1));
+  r.groups = static_cast<std::int32_t>(f.get_int({"n_group"}, {1, experts}, defaults.groups));
+  r.top_groups = static_cast<std::int32_t>(f.get_int({"topk_group"}, {1, r.groups}, defaults.top_groups));
   r.renormalize = f.get_bool({"norm_topk_prob"}, true);
   r.renormalize_epsilon = 1e-20f;
-  r.routed_scaling_factor = static_cast<float>(f.get_number({"routed_scaling_factor"}, {0.0, 1e6}, 1.0));
+  r.routed_scaling_factor =
+      static_cast<float>(f.get_number({"routed_scaling_factor"}, {0.0, 1e6}, defaults.scaling_factor));
   return r;
 }
 

@@ -10,17 +10,20 @@
 #include "checkpoint/config.h"
 #include "checkpoint/name_map.h"
 #include "model/config.h"
+#include "model/family.h"
 #include "model/roles.h"
 
 namespace sluice::model {
 
-// Sizes, norm epsilon and embeddings; layers are left to the family.
-ModelConfig common_config(const ckpt::HfConfig& config, std::string_view family);
+// Sizes, norm epsilon and embeddings; layers are left to the family. `norm_epsilon` is the family's own, for files
+// without the field. The architecture is the first of the file's that the family serves.
+ModelConfig common_config(const ckpt::HfConfig& config, const Family& family, double norm_epsilon = 1e-6);
 
-RopeSpec rope_of(const ckpt::Fields& fields, std::int32_t head_dim);
+RopeSpec rope_of(const ckpt::Fields& fields, std::int32_t head_dim, const ckpt::RopeDefaults& defaults = {});
 
 // Heads, their sizes, rope and scale of grouped-query attention; norms, biases and windows are left to the family.
-AttentionSpec grouped_attention_of(const ckpt::Fields& fields, std::int64_t hidden);
+AttentionSpec grouped_attention_of(const ckpt::Fields& fields, std::int64_t hidden,
+                                   const ckpt::RopeDefaults& defaults = {});
 
 // The activation of gated experts and gated dense layers by `hidden_act`. Throws Error(unsupported) for others.
 ActivationSpec gated_activation_of(const ckpt::Fields& fields);
@@ -31,8 +34,15 @@ std::int64_t layers_of(const ckpt::Fields& fields);
 // num_experts_per_tok of `experts` experts, chosen by softmax scores; renormalised when norm_topk_prob says so.
 RoutingSpec softmax_routing_of(const ckpt::Fields& fields, std::int64_t experts);
 
+// What a family takes for fields that its file leaves out.
+struct GroupDefaults {
+  std::int64_t groups = 1;
+  std::int64_t top_groups = 1;
+  double scaling_factor = 1.0;
+};
+
 // Sigmoid scores with a correction bias for selection, in n_group groups, scaled (DeepSeek-V3, GLM-4.5).
-RoutingSpec sigmoid_routing_of(const ckpt::Fields& fields, std::int64_t experts);
+RoutingSpec sigmoid_routing_of(const ckpt::Fields& fields, std::int64_t experts, const GroupDefaults& defaults = {});
 
 // Throws Error(unsupported) when the field is there and neither null nor false: `missing` is what this
 // engine lacks for it.

@@ -13,7 +13,7 @@ using ckpt::kCountRange;
 using ckpt::kDimRange;
 
 AttentionSpec attention_of(const Fields& f, std::int64_t hidden) {
-  AttentionSpec a = grouped_attention_of(f, hidden);
+  AttentionSpec a = grouped_attention_of(f, hidden, {.partial_rotary_factor = 0.5});
   a.qk_norm = f.get_bool({"use_qk_norm"}, false) ? QkNorm::per_head : QkNorm::none;
   a.qkv_bias = f.get_bool({"attention_bias"}, false);
   return a;
@@ -37,16 +37,16 @@ BlockSpec expert_block(const Fields& f, std::int64_t hidden) {
   block.attention = attention_of(f, hidden);
   block.ffn = spec;
   block.correction_bias = true;
-  const std::int64_t shared = f.get_int({"n_shared_experts"}, kCountRange, 0);
+  const std::int64_t shared = f.get_int({"n_shared_experts"}, kCountRange, 1);
   if (shared > 0) block.shared = SharedExpertSpec{{shared * spec.intermediate, spec.activation}};
   return block;
 }
 
 ModelConfig configure(const ckpt::HfConfig& hf) {
   const Fields& f = hf.fields();
-  ModelConfig m = common_config(hf, "glm4_moe");
+  ModelConfig m = common_config(hf, glm4_moe_family(), 1e-5);
   const std::int64_t layers = layers_of(f);
-  const std::int64_t dense = f.get_int({"first_k_dense_replace"}, {0, layers}, 0);
+  const std::int64_t dense = f.get_int({"first_k_dense_replace"}, {0, layers}, 1);
   for (std::int64_t i = 0; i < layers; ++i) {
     m.layers.push_back(i < dense ? dense_block(f, m.hidden) : expert_block(f, m.hidden));
   }

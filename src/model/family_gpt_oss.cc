@@ -13,6 +13,8 @@ using ckpt::Fields;
 using ckpt::kCountRange;
 using ckpt::kDimRange;
 
+constexpr ckpt::IntRange kWindowRange{1, (std::int64_t{1} << 31) - 1};
+
 // Whether each layer has the window: `layer_types`, or every second layer beginning with the first.
 std::vector<bool> windowed_layers(const Fields& f, std::int64_t layers) {
   const std::vector<std::string> types = f.get_strings({"layer_types"});
@@ -52,16 +54,19 @@ LayerSpec experts_of(const Fields& f, std::int64_t hidden) {
 
 ModelConfig configure(const ckpt::HfConfig& hf) {
   const Fields& f = hf.fields();
-  ModelConfig m = common_config(hf, "gpt_oss");
+  ModelConfig m = common_config(hf, gpt_oss_family(), 1e-5);
   BlockSpec block;
-  block.attention = grouped_attention_of(f, m.hidden);
+  if (!f.has({"rope_scaling", "rope_parameters"})) {
+    fail(ErrorCode::bad_input, f.origin() + ": rope_scaling: missing", "the YaRN parameters of the model",
+         "the published models have factor 32, original_max_position_embeddings 4096, truncate false");
+  }
+  block.attention = grouped_attention_of(f, m.hidden, {.theta = 150000.0});
   block.attention.sinks = true;
   block.attention.qkv_bias = block.attention.output_bias = f.get_bool({"attention_bias"}, true);
   block.router_bias = true;
   block.ffn = experts_of(f, m.hidden);
-  const auto window = static_cast<std::int32_t>(f.get_int({"sliding_window"}, {1, (std::int64_t{1} << 31) - 1}));
   for (const bool windowed : windowed_layers(f, layers_of(f))) {
-    block.attention.window = windowed ? window : 0;
+    block.attention.window = windowed ? static_cast<std::int32_t>(f.get_int({"sliding_window"}, kWindowRange)) : 0;
     m.layers.push_back(block);
   }
   validate(m);

@@ -22,9 +22,9 @@ LayerSpec experts_of(const Fields& f, std::int64_t hidden) {
 
 ModelConfig configure(const ckpt::HfConfig& hf) {
   const Fields& f = hf.fields();
-  ModelConfig m = common_config(hf, "mixtral");
+  ModelConfig m = common_config(hf, mixtral_family(), 1e-5);
   BlockSpec block;
-  block.attention = grouped_attention_of(f, m.hidden);
+  block.attention = grouped_attention_of(f, m.hidden, {.theta = 1e6});
   block.attention.window =
       static_cast<std::int32_t>(f.get_int({"sliding_window"}, {0, (std::int64_t{1} << 31) - 1}, 0));
   block.ffn = experts_of(f, m.hidden);

@@ -12,8 +12,7 @@ using ckpt::kDimRange;
 
 ModelConfig configure(const ckpt::HfConfig& hf) {
   const Fields& f = hf.fields();
-  ModelConfig m = common_config(hf, "olmoe");
-  m.norm_epsilon = static_cast<float>(f.get_number({"rms_norm_eps"}, {0.0, 1.0}, 1e-5));
+  ModelConfig m = common_config(hf, olmoe_family(), 1e-5);
   refuse_field(f, "clip_qkv", "clamping of queries, keys and values");
   BlockSpec block;
   block.attention = grouped_attention_of(f, m.hidden);

@@ -37,7 +37,7 @@ BlockSpec expert_block(const Fields& f, const AttentionSpec& attention, std::int
 
 ModelConfig configure(const ckpt::HfConfig& hf) {
   const Fields& f = hf.fields();
-  ModelConfig m = common_config(hf, "qwen2_moe");
+  ModelConfig m = common_config(hf, qwen2_moe_family());
   AttentionSpec attention = grouped_attention_of(f, m.hidden);
   attention.qkv_bias = f.get_bool({"qkv_bias"}, true);
   refuse_field(f, "use_sliding_window", "a window that software disagrees on the layers of");

@@ -43,7 +43,7 @@ bool has_experts(std::int64_t layer, std::int64_t sparse_step, const std::vector
 
 ModelConfig configure(const ckpt::HfConfig& hf) {
   const Fields& f = hf.fields();
-  ModelConfig m = common_config(hf, "qwen3_moe");
+  ModelConfig m = common_config(hf, qwen3_moe_family());
   const AttentionSpec attention = attention_of(f, m.hidden);
   const std::int64_t layers = layers_of(f);
   const std::int64_t experts = f.get_int({"num_experts", "num_local_experts"}, kCountRange);

@@ -28,7 +28,7 @@ CASES = {
     "kimi_k2": {"model_type": "kimi_k2", "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.827,
                 "rope_theta": 50000.0, "rope_scaling": {**YARN, "beta_fast": 1.0, "beta_slow": 1.0}},
     "two_shared_experts": {"n_shared_experts": 2},
-    "no_shared_expert": {"n_shared_experts": None},
+    "no_shared_expert": {"n_shared_experts": 0},
     "no_renormalisation": {"norm_topk_prob": False},
     "every_second_layer": {"moe_layer_freq": 2, "first_k_dense_replace": 0},
     "rotated_halves": {"rope_interleave": False},

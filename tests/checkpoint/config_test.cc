@@ -165,12 +165,44 @@ TEST(RopeConfig, OneSectionForEachLayerType) {
   const Fields f =
       fields(R"({"rope_parameters": {"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
       "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}, "max_position_embeddings": 8})");
-  EXPECT_EQ(read_rope(f, "full_attention").theta, 1e6);
-  EXPECT_EQ(read_rope(f, "full_attention").type, RopeType::linear);
-  EXPECT_EQ(read_rope(f, "sliding_attention").theta, 1e4);
-  EXPECT_EQ(read_rope(f, "sliding_attention").type, RopeType::plain);
-  expect_contains(message_of([&] { read_rope(f, "chunked_attention"); }),
+  EXPECT_EQ(read_rope(f, {}, "full_attention").theta, 1e6);
+  EXPECT_EQ(read_rope(f, {}, "full_attention").type, RopeType::linear);
+  EXPECT_EQ(read_rope(f, {}, "sliding_attention").theta, 1e4);
+  EXPECT_EQ(read_rope(f, {}, "sliding_attention").type, RopeType::plain);
+  expect_contains(message_of([&] { read_rope(f, {}, "chunked_attention"); }),
                   "config.json: rope_parameters: chunked_attention: missing");
+}
+
+TEST(RopeConfig, ContradictionsAreErrors) {
+  expect_contains(message_of([] {
+                    read_rope(fields(R"({"rope_theta": 500, "rope_parameters": {"rope_type": "default",
+                    "rope_theta": 10000}})"));
+                  }),
+                  "config.json: rope_theta: 500");
+  expect_contains(message_of([] {
+                    read_rope(fields(R"({"rope_parameters": {"rope_type": "yarn", "factor": 2},
+                    "rope_scaling": {"type": "linear", "factor": 2}, "max_position_embeddings": 8})"));
+                  }),
+                  "different rope types");
+  expect_contains(message_of(
+                      [] {
+                        read_rope(fields(R"({"rope_scaling": {"type": "linear", "factor": 2, "mscale_all_dim": 1},
+                        "max_position_embeddings": 8})"));
+                      },
+                      ErrorCode::unsupported),
+                  "mscale_all_dim");
+  expect_contains(message_of([] {
+                    read_rope(fields(R"({"rope_scaling": {"type": "yarn", "factor": 2, "beta_slow": 0},
+                    "max_position_embeddings": 8})"));
+                  }),
+                  "beta_slow");
+}
+
+TEST(RopeConfig, AFamilyHasDefaultsOfItsOwn) {
+  const RopeConfig rope = read_rope(fields("{}"), {.theta = 1e6, .partial_rotary_factor = 0.5});
+  EXPECT_EQ(rope.theta, 1e6);
+  EXPECT_EQ(rope.partial_rotary_factor, 0.5);
+  EXPECT_EQ(read_rope(fields(R"({"rope_theta": 7})"), {.theta = 1e6}).theta, 7);
 }
 
 TEST(RopeConfig, RefusesWhatCannotBeComputed) {

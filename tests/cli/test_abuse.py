@@ -272,3 +272,14 @@ def test_nan_in_other_weights_ends_the_answer(model):
     overwrite(model, "model.layers.0.self_attn.o_proj.weight", 0x7FC0)
     done = sluice("run", model, "-p", "Question: 1", "-n", "2")
     assert done.returncode == 1 and str(model) in done.stderr and "NaN" in done.stderr
+    found = sluice("check", model, "--weights")
+    assert found.returncode == 1 and "o_proj" in found.stdout and "NaN" in found.stdout
+    assert sluice("check", MODEL, "--weights").returncode == 0
+
+
+def test_tokens_that_the_model_does_not_have_are_the_files_fault(model):
+    config = json.loads((model / "tokenizer.json").read_text())
+    config["added_tokens"].append({**config["added_tokens"][0], "id": 60000, "content": "<far>"})
+    (model / "tokenizer.json").write_text(json.dumps(config))
+    done = sluice("run", model, "-p", "Question: <far>", "-n", "2")
+    assert done.returncode == 3 and "60000" in done.stderr and "vocab_size" in done.stderr, done.stderr

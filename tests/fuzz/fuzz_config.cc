@@ -44,7 +44,7 @@ void read_fields(const Fields& f) {
   allow_refusal([&] { f.get_ints({"mlp_only_layers"}, kCountRange); });
   for (const char* layer_type : {"full_attention", "sliding_attention"}) {
     allow_refusal([&] {
-      const RopeConfig rope = read_rope(f, layer_type);
+      const RopeConfig rope = read_rope(f, {}, layer_type);
       require(rope.theta > 0 && rope.factor > 0 && rope.partial_rotary_factor <= 1.0);
       require(rope.type == RopeType::plain || rope.original_max_positions > 0);
     });

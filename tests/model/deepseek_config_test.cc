@@ -143,9 +143,31 @@ TEST(DeepseekConfig, Refusals) {
   expect_error(with(kV3, R"("kv_lora_rank": 512,)", ""), ErrorCode::bad_input, "kv_lora_rank");
   expect_error(with(kV3, R"("qk_rope_head_dim": 64)", R"("qk_rope_head_dim": 63)"), ErrorCode::bad_input, "even");
   std::string text = with(kV2Lite, R"("norm_topk_prob": false)", R"("norm_topk_prob": true)");
-  EXPECT_NO_THROW(configure(text));
-  text = with(text, R"("routed_scaling_factor": 1.0)", R"("routed_scaling_factor": 16.0)");
   expect_error(text, unsupported, "norm_topk_prob");
+  expect_error(with(kV2Lite, R"("norm_topk_prob": false)", R"("norm_topk_prob": false, "mlp_bias": true)"), unsupported,
+               "mlp_bias");
+}
+
+// The defaults of transformers' configuration classes.
+TEST(DeepseekConfig, FieldsThatAreLeftOut) {
+  std::string text = with(kV3, R"("n_group": 8, )", "");
+  text = with(text, R"("topk_group": 4, )", "");
+  text = with(text, R"("routed_scaling_factor": 2.5, )", "");
+  text = with(text, R"("first_k_dense_replace": 1,)", "");
+  text = with(text, R"("num_hidden_layers": 3)", R"("num_hidden_layers": 4)");
+  const ModelConfig m = configure(text);
+  EXPECT_NE(m.layers[2].dense(), nullptr);
+  const RoutingSpec& r = m.layers[3].moe()->routing;
+  EXPECT_EQ(r.groups, 8);
+  EXPECT_EQ(r.top_groups, 4);
+  EXPECT_EQ(r.routed_scaling_factor, 2.5f);
+}
+
+TEST(DeepseekConfig, TheArchitectureIsTheOneThatIsServed) {
+  const std::string text = with(kV2Lite, R"(["DeepseekV2ForCausalLM"])", R"(["Foo", "DeepseekV2ForCausalLM"])");
+  EXPECT_EQ(configure(text).family, "deepseek_v2");
+  EXPECT_EQ(configure(text).architecture, "DeepseekV2ForCausalLM");
+  EXPECT_EQ(configure(with(kV2Lite, R"("architectures": ["DeepseekV2ForCausalLM"], )", "")).family, "deepseek_v2");
 }
 
 }  // namespace

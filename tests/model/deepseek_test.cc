@@ -199,7 +199,7 @@ TEST_P(DeepseekFaults, AreNoticed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DeepseekFaults, ::testing::ValuesIn(faults()),
-                         [](const auto& info) { return info.param.family + "_" + info.param.name; });
+                         [](const auto& each) { return each.param.family + "_" + each.param.name; });
 
 }  // namespace
 }  // namespace sluice::testing

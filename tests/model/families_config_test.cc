@@ -214,5 +214,46 @@ TEST(Glm4Moe, Options) {
   EXPECT_TRUE(ckpt::matches(kGlm.family().names(kGlm.configure()).ignored.back(), "model.layers.3.eh_proj.weight"));
 }
 
+// Fields that a file leaves out have the family's value, not one value for all: those of transformers' classes.
+TEST(Families, DefaultsOfTheirOwn) {
+  const ModelConfig mixtral =
+      kMixtral.without(R"("rope_theta": 1000000.0,)").without(R"("rms_norm_eps": 1e-05,)").configure();
+  EXPECT_EQ(mixtral.layers[0].attention.rope.config.theta, 1e6);
+  EXPECT_FLOAT_EQ(mixtral.norm_epsilon, 1e-5f);
+  const ModelConfig glm = kGlm.without(R"("partial_rotary_factor": 0.5,)")
+                              .without(R"("first_k_dense_replace": 1,)")
+                              .without(R"("n_shared_experts": 1,)")
+                              .without(R"("rms_norm_eps": 1e-05,)")
+                              .configure();
+  EXPECT_EQ(glm.layers[0].attention.rope.rotary_dim, 64);
+  EXPECT_NE(glm.layers[0].dense(), nullptr);
+  EXPECT_TRUE(glm.layers[1].shared.has_value());
+  EXPECT_FLOAT_EQ(glm.norm_epsilon, 1e-5f);
+  const ModelConfig gpt = kGptOss.without(R"("rope_theta": 150000, )").without(R"("rms_norm_eps": 1e-05,)").configure();
+  EXPECT_EQ(gpt.layers[0].attention.rope.config.theta, 150000.0);
+  EXPECT_FLOAT_EQ(gpt.norm_epsilon, 1e-5f);
+}
+
+TEST(GptOss, RopeParametersMayNotBeGuessed) {
+  const std::string yarn =
+      R"("rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+    "rope_type": "yarn", "truncate": false},)";
+  expect_error(kGptOss.without(yarn), ErrorCode::bad_input, "rope_scaling: missing");
+  expect_error(kGptOss
+                   .with(yarn, R"("rope_parameters": {"full_attention": {"rope_type": "default"},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 7}},)")
+                   .without(R"("rope_theta": 150000, )"),
+               ErrorCode::unsupported, "differ");
+}
+
+TEST(GptOss, WithoutWindowedLayersNoWindowIsNeeded) {
+  const ModelConfig m = kGptOss
+                            .with(R"("layer_types": ["sliding_attention", "full_attention", "sliding_attention"])",
+                                  R"("layer_types": ["full_attention", "full_attention", "full_attention"])")
+                            .with(R"("sliding_window": 128)", R"("sliding_window": null)")
+                            .configure();
+  EXPECT_EQ(m.layers[0].attention.window, 0);
+}
+
 }  // namespace
 }  // namespace sluice::model
