@@ -14,6 +14,7 @@
 #include "cpu/backend.h"
 #include "cpu/runner_cpu.h"
 #include "cuda/backend.h"
+#include "model/families.h"
 #include "model/shared_fusion.h"
 #include "moe/layout/layout_runner.h"
 #include "moe/reference_runner.h"
@@ -118,8 +119,13 @@ void tell(const LogSink& log, LogLevel level, const std::vector<std::string>& no
 
 std::vector<model::Family> families() {
   return {
-      model::deepseek_family(), model::glm4_moe_family(),  model::gpt_oss_family(),   model::mixtral_family(),
-      model::olmoe_family(),    model::qwen2_moe_family(), model::qwen3_moe_family(),
+      model::deepseek_family(),   //
+      model::glm4_moe_family(),   //
+      model::gpt_oss_family(),    //
+      model::mixtral_family(),    //
+      model::olmoe_family(),      //
+      model::qwen2_moe_family(),  //
+      model::qwen3_moe_family(),  //
   };
 }
 

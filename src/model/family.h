@@ -1,7 +1,8 @@
 // Model families: how the config.json and the tensor names of one architecture become a ModelConfig and a name map.
 //
-// One entry a family, plain data and functions; app/wiring.cc holds the one list. A new family is one file family_*.cc,
-// its declaration below, and one test against reference outputs.
+// One entry a family, plain data and functions; app/wiring.cc holds the one list. A new family is one file
+// family_NAME.cc with NAME_family(), which model/families.h declares (made by CMake), one line of that list, and its
+// tests.
 #pragma once
 
 #include <string_view>
@@ -20,14 +21,6 @@ struct Family {
   ckpt::NameMap (*names)(const ModelConfig&);
   std::vector<std::string_view> other_types = {};  // further model_types of files without architectures
 };
-
-Family deepseek_family();
-Family glm4_moe_family();
-Family gpt_oss_family();
-Family mixtral_family();
-Family olmoe_family();
-Family qwen2_moe_family();
-Family qwen3_moe_family();
 
 // The family of a checkpoint by `architectures`, else by `model_type`. Throws Error(unsupported) listing all supported
 // architectures when there is none.

@@ -10,7 +10,7 @@
 #include "checkpoint/config.h"
 #include "checkpoint/name_map.h"
 #include "model/config.h"
-#include "model/family.h"
+#include "model/families.h"
 #include "model/roles.h"
 
 namespace sluice::model {

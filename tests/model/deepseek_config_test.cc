@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "model/family.h"
+#include "model/families.h"
 
 namespace sluice::model {
 namespace {

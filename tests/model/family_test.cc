@@ -1,5 +1,5 @@
 // config.json of Qwen3-MoE: both spellings, defaults, dense layers, and refusals that name the field.
-#include "model/family.h"
+#include "model/families.h"
 
 #include <gtest/gtest.h>
 

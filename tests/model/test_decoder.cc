@@ -11,7 +11,7 @@
 #include "checkpoint/scheme_plain.h"
 #include "cpu/backend.h"
 #include "cpu/runner_cpu.h"
-#include "model/family.h"
+#include "model/families.h"
 #include "moe/reference_runner.h"
 
 namespace sluice::testing {
