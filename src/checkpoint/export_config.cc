@@ -201,7 +201,7 @@ std::vector<std::string> spelled_exclusions(const QuantDescription& d) {
 }
 
 Json exported_config(const Json& source, const QuantDescription& description) {
-  const Json plain = without_description(source);
+  Json plain = without_description(source);
   if (description.target.is_plain()) return plain;
   Json::Object out = plain.as_object("config.json");
   out.emplace_back("quantization_config", quantization_config(description));

@@ -102,7 +102,7 @@ std::vector<float> alphas_from_stated(std::span<const float> stated, std::span<c
 
 std::vector<float> local_scales(const ExpertTensor& tensor, ScaleColumn column, const ExpertSplit& split) {
   check_split(split);
-  const std::vector<float> values = column_of(tensor, column, split);
+  std::vector<float> values = column_of(tensor, column, split);
   const auto rows = static_cast<std::int64_t>(values.size()), local = split.local();
   if (rows == 1) return std::vector<float>(static_cast<std::size_t>(local), values[0]);
   if (rows == local) return values;
@@ -112,7 +112,7 @@ std::vector<float> local_scales(const ExpertTensor& tensor, ScaleColumn column, 
 
 std::vector<float> global_scales(const ExpertTensor& tensor, ScaleColumn column, const ExpertSplit& split) {
   check_split(split);
-  const std::vector<float> values = column_of(tensor, column, split);
+  std::vector<float> values = column_of(tensor, column, split);
   const auto rows = static_cast<std::int64_t>(values.size());
   if (rows == 1) return std::vector<float>(static_cast<std::size_t>(split.experts), values[0]);
   if (rows != split.experts) bad_shape(tensor, split, false);

@@ -27,9 +27,9 @@ void make_contiguous(Tensor& tensor) {
 // The halves of w13 in the layout's order. Each is padded before they meet.
 ByteMatrix join_halves(const PreparedLayout& p, const Rules& rules, const ByteMatrix& gate, const ByteMatrix& up,
                        std::int64_t row_bytes) {
-  const ByteMatrix first = pad(up, p.padded_intermediate, row_bytes);
+  ByteMatrix first = pad(up, p.padded_intermediate, row_bytes);
   if (!p.gated) return first;
-  const ByteMatrix both = stack(first, pad(gate, p.padded_intermediate, row_bytes));
+  ByteMatrix both = stack(first, pad(gate, p.padded_intermediate, row_bytes));
   return rules.group == 0 ? both : interleave_halves(both, rules.group);
 }
 

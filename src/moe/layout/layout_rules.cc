@@ -51,6 +51,7 @@ std::string size_problem(const Rules& rules, const Units& u, bool gated, std::in
                          std::int64_t hidden) {
   // Without halves there is nothing to interleave, but the rows of GEMM1 still fill whole tiles.
   const std::int64_t need_i = rules.kind == LayoutKind::cutedsl && !gated ? 128 : u.need_i;
+  // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): units are at least 1
   if (intermediate % need_i != 0) return "I = " + text(intermediate) + " is not a multiple of " + text(need_i);
   if (hidden % u.need_h != 0) return "H = " + text(hidden) + " is not a multiple of " + text(u.need_h);
   return "";
