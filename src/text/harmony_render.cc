@@ -25,7 +25,7 @@ std::string text_of(const Json& message, std::string_view key, const std::string
 }
 
 std::string role_of(const Json& message, const std::string& place) {
-  const std::string role = text_of(message, "role", place);
+  std::string role = text_of(message, "role", place);
   for (const char* known : {"system", "developer", "user", "assistant", "tool"}) {
     if (role == known) return role;
   }
