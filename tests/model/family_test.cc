@@ -1,12 +1,11 @@
 // config.json of Qwen3-MoE: both spellings, defaults, dense layers, and refusals that name the field.
-#include "model/families.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
 
 #include "core/error.h"
+#include "model/families.h"
 
 namespace sluice::model {
 namespace {
