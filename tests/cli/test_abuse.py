@@ -218,9 +218,10 @@ def test_a_chat_goes_on_after_a_message_that_is_too_long():
 def test_an_interrupt_ends_the_reading_of_a_long_prompt():
     chat = subprocess.Popen([SLUICE, "chat", MODEL, "--dtype", "float32", "--chunked-prefill-size", "64", "-t", "1"],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    chat.stdin.write("Question: one two three " * 150 + "\n")
+    assert "parameters" in chat.stderr.readline()  # the start line: the model is loaded
+    chat.stdin.write("Question: one two three " * 380 + "\n")  # some 3,800 tokens, many seconds of work
     chat.stdin.flush()
-    time.sleep(1.5)
+    time.sleep(0.5)
     chat.send_signal(signal.SIGINT)
     chat.stdin.write("/exit\n")
     chat.stdin.close()
