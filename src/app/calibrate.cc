@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <sstream>
 
 #include "app/sequence_runner.h"
 #include "checkpoint/export_plan.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "model/roles.h"
 #include "moe/stages.h"
 #include "numerics/bf16.h"
@@ -162,8 +162,7 @@ std::string text_of(const Json& line, const std::string& where) {
 }  // namespace
 
 std::vector<std::string> read_calibration_texts(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ErrorCode::bad_input, "cannot read " + path, "a text file, or JSON lines");
+  std::istringstream file(read_file(path, {.what = "a text file, or JSON lines", .regular = false}));
   std::vector<std::string> texts;
   std::string line, paragraph;
   const bool json = file.peek() == '{';

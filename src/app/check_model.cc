@@ -28,16 +28,14 @@ ModelCheck check_model(const CheckModelOptions& options) {
   how.scales = ckpt::ScalePolicy::parse(options.scale_policy);
   how.block_scales = options.block_scales;
   how.weights = options.weights;
-  const auto checkpoint = ckpt::Checkpoint::open(options.path);
-  const std::vector<model::Family> known = families();
-  const model::Family& family = model::find_family(known, checkpoint->config());
-  const model::ModelConfig config = family.configure(checkpoint->config());
+  const ModelFiles files = open_model_files(options.path);
+  const model::ModelConfig& config = files.config;
   ModelCheck out;
   out.architecture = config.architecture;
-  out.report = ckpt::check_checkpoint(*checkpoint, schemes(), family.names(config), how,
+  out.report = ckpt::check_checkpoint(*files.checkpoint, schemes(), files.names, how,
                                       [&](ckpt::WeightSource& source) { ask_for_weights(config, source); });
   for (const model::SkippedTensors& skipped : config.skipped) {
-    ckpt::Finding finding = skipped_finding(*checkpoint, skipped);
+    ckpt::Finding finding = skipped_finding(*files.checkpoint, skipped);
     if (finding.count > 0) out.report.findings.push_back(std::move(finding));
   }
   out.memory = plan_memory(config, out.report.formats, {});

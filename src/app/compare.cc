@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "app/sequence_runner.h"
+#include "app/statistics.h"
 #include "core/error.h"
 
 namespace sluice::app {
@@ -22,18 +23,12 @@ std::int64_t likeliest(const float* logits, std::int64_t vocab) {
   return std::max_element(logits, logits + vocab) - logits;
 }
 
-// Smallest value that at least 99 % of the values do not exceed.
-double percentile99(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[(values.size() * 99 + 99) / 100 - 1];
-}
-
 class Distances {
  public:
   void add(const float* reference, const float* model, std::int64_t vocab, std::int32_t next) {
     const double kl = kl_divergence(reference, model, vocab);
     total_kl_ += kl;
-    if (!(kl <= max_kl_)) max_kl_ = kl;  // a NaN stays
+    max_kl_ = worse(max_kl_, kl);
     logprobs_.push_back(
         std::abs(model[next] - log_sum_exp(model, vocab) - (reference[next] - log_sum_exp(reference, vocab))));
     same_ += likeliest(reference, vocab) == likeliest(model, vocab) ? 1 : 0;

@@ -142,18 +142,16 @@ bool Explanation::runnable() const {
 Explanation explain(const ExplainOptions& options) {
   check_split(options.split);
   device_of(options.device);
-  const auto checkpoint = ckpt::Checkpoint::open(options.path);
-  const std::vector<model::Family> known = families();
-  const model::Family& family = model::find_family(known, checkpoint->config());
-  const model::ModelConfig config = family.configure(checkpoint->config());
+  const ModelFiles files = open_model_files(options.path);
+  const model::ModelConfig& config = files.config;
   const std::vector<ckpt::Scheme> dialects = schemes();
-  const ckpt::Scheme& scheme = ckpt::find_scheme(dialects, *checkpoint);
+  const ckpt::Scheme& scheme = ckpt::find_scheme(dialects, *files.checkpoint);
   ckpt::FindingList findings;
   ckpt::SchemeOptions how;
   how.read_ahead = false;
   how.block_scales = false;
   how.findings = &findings;
-  const auto source = scheme.open(*checkpoint, family.names(config), how);
+  const auto source = scheme.open(*files.checkpoint, files.names, how);
   ask_for_weights(config, *source);
 
   Explanation out;

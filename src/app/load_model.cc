@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "app/wiring.h"
+#include "core/rounding.h"
 
 namespace sluice::app {
 namespace {
@@ -46,8 +47,7 @@ std::string recipe_names(const OpenedModel& model) {
 }
 
 std::int64_t whole_blocks(const model::Decoder& decoder, std::int64_t tokens) {
-  const std::int64_t block = decoder.kv_specs().front().block_tokens;
-  return (tokens + block - 1) / block * block;
+  return rounded_up(tokens, decoder.kv_specs().front().block_tokens);
 }
 
 std::int64_t kv_bytes(const LoadedModel& m) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/rounding.h"
 #include "model/roles.h"
 
 namespace sluice::app {
@@ -22,8 +23,6 @@ bool is_cut(std::string_view role) {
   return false;
 }
 
-std::int64_t whole_division(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
-
 std::int64_t most_experts(const model::ModelConfig& config) {
   std::int64_t experts = 1;
   for (const model::BlockSpec& block : config.layers) {
@@ -35,7 +34,7 @@ std::int64_t most_experts(const model::ModelConfig& config) {
 // Heads are cut as far as they go; then each rank repeats one. The latent of MLA is one for all heads.
 std::int64_t kv_columns(const model::AttentionSpec& a, std::int64_t tp) {
   if (a.mla) return a.mla->latent_width();
-  return 2 * whole_division(a.kv_heads, tp) * a.head_dim;
+  return 2 * ceil_div(a.kv_heads, tp) * a.head_dim;
 }
 
 }  // namespace
@@ -49,9 +48,9 @@ MemoryPlan plan_memory(const model::ModelConfig& config, const std::vector<ckpt:
     if (use.role == "experts") {
       plan.expert_bytes +=
           static_cast<std::int64_t>(static_cast<double>(bytes) / static_cast<double>(experts * split.pieces()) *
-                                    static_cast<double>(whole_division(experts, split.ep)));
+                                    static_cast<double>(ceil_div(experts, split.ep)));
     } else if (is_cut(use.role)) {
-      plan.linear_bytes += whole_division(bytes, split.tp);
+      plan.linear_bytes += ceil_div(bytes, split.tp);
     } else {
       plan.replicated_bytes += bytes;
     }

@@ -11,36 +11,31 @@ namespace {
 
 // The model as the exporter sees it: names, sizes and weights, without backend or runners.
 struct Source {
-  std::unique_ptr<ckpt::Checkpoint> checkpoint;
-  model::ModelConfig config;
-  ckpt::NameMap names;
+  ModelFiles files;
   std::unique_ptr<ckpt::WeightSource> weights;
   ckpt::ExportSource view;
 };
 
 std::unique_ptr<Source> open_source(const QuantizeOptions& options, const LogSink& log) {
   auto source = std::make_unique<Source>();
-  source->checkpoint = ckpt::Checkpoint::open(options.source);
-  for (const std::string& note : source->checkpoint->notes()) {
+  source->files = open_model_files(options.source);
+  const ModelFiles& files = source->files;
+  for (const std::string& note : files.checkpoint->notes()) {
     if (log) log(LogLevel::warning, note);
   }
-  const std::vector<model::Family> known = families();
-  const model::Family& family = model::find_family(known, source->checkpoint->config());
-  source->config = family.configure(source->checkpoint->config());
-  source->names = family.names(source->config);
   const std::vector<ckpt::Scheme> dialects = schemes();
   ckpt::SchemeOptions how;
   how.scales = ckpt::ScalePolicy::parse(options.load.scale_policy);
-  source->weights = ckpt::find_scheme(dialects, *source->checkpoint).open(*source->checkpoint, source->names, how);
-  source->view = {source->checkpoint.get(), &source->names, source->weights.get(), {}};
-  for (const model::BlockSpec& block : source->config.layers) source->view.layers.push_back(block.moe());
+  source->weights = ckpt::find_scheme(dialects, *files.checkpoint).open(*files.checkpoint, files.names, how);
+  source->view = {files.checkpoint.get(), &files.names, source->weights.get(), {}};
+  for (const model::BlockSpec& block : files.config.layers) source->view.layers.push_back(block.moe());
   return source;
 }
 
 // Static input scales come from calibration, or are taken over from a source of the same format.
 ckpt::ExportTarget target_of(const QuantizeOptions& options, const Source& source) {
   ckpt::ExportRequest request{options.format, options.dialect, options.mx_scale, !options.calibrate.empty()};
-  const auto resolve = [&] { return ckpt::resolve_target(request, source.config.family); };
+  const auto resolve = [&] { return ckpt::resolve_target(request, source.files.config.family); };
   if (request.calibrated || (options.format != "fp8" && options.format != "nvfp4")) return resolve();
   ckpt::ExportTarget with_inputs;
   with_inputs.format = options.format == "fp8" ? ckpt::ExportFormat::fp8 : ckpt::ExportFormat::nvfp4;
@@ -60,7 +55,7 @@ QuantizeResult quantize(const QuantizeOptions& options, const ProgressSink& prog
   if (!options.calibrate.empty()) {
     const std::vector<std::string> texts = read_calibration_texts(options.calibrate);
     LoadedModel model = load_model(open_model(options.source, options.load, {}), progress, {});
-    measured = calibrate(model, source->names, texts, progress);
+    measured = calibrate(model, source->files.names, texts, progress);
     result.calibration_tokens = measured->tokens;
     result.unseen_experts = measured->unseen_experts;
     export_options.calibration = &measured->calibration;

@@ -166,24 +166,32 @@ cpu::Isa isa_for(const std::string& limit) {
   return cpu::choose_isa(features, *isa);
 }
 
+ModelFiles open_model_files(const std::string& path) {
+  ModelFiles files;
+  files.checkpoint = ckpt::Checkpoint::open(path);
+  const std::vector<model::Family> known = families();
+  const model::Family& family = model::find_family(known, files.checkpoint->config());
+  files.config = family.configure(files.checkpoint->config());
+  files.names = family.names(files.config);
+  return files;
+}
+
 OpenedModel open_model(const std::string& path, const LoadOptions& options, const LogSink& log) {
   OpenedModel model;
   model.path = path;
   model.options = options;
   const DType asked = compute_for(options.dtype);
-  model.checkpoint = ckpt::Checkpoint::open(path);
   tell(log, LogLevel::info, options.notes);
+  ModelFiles files = open_model_files(path);
+  model.checkpoint = std::move(files.checkpoint);
+  model.config = std::move(files.config);
   tell(log, LogLevel::warning, model.checkpoint->notes());
-  const std::vector<model::Family> known = families();
-  const model::Family& family = model::find_family(known, model.checkpoint->config());
-  model.config = family.configure(model.checkpoint->config());
   tell_skipped(log, model);
   model.options.engine.context_length = context_for(model);
   const std::vector<ckpt::Scheme> dialects = schemes();
   ckpt::SchemeOptions how;
   how.scales = ckpt::ScalePolicy::parse(options.scale_policy);
-  model.weights =
-      ckpt::find_scheme(dialects, *model.checkpoint).open(*model.checkpoint, family.names(model.config), how);
+  model.weights = ckpt::find_scheme(dialects, *model.checkpoint).open(*model.checkpoint, std::move(files.names), how);
   model.isa = isa_for(options.isa);
   model.pool = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_processors());
   model.backend = make_backend(options.device, *model.pool, model.isa);

@@ -43,6 +43,15 @@ struct LoadOptions {
   engine::EngineOptions engine;  // context_length 0 = the model's
 };
 
+// A model directory as its configuration and file headers tell it: what every command begins with.
+struct ModelFiles {
+  std::unique_ptr<ckpt::Checkpoint> checkpoint;
+  model::ModelConfig config;
+  ckpt::NameMap names;
+};
+// Throws Error for a damaged checkpoint or an unknown architecture.
+ModelFiles open_model_files(const std::string& path);
+
 // Everything that can be told without reading a weight.
 struct OpenedModel {
   std::string path;

@@ -13,6 +13,7 @@
 #include "cli/report.h"
 #include "cli/session.h"
 #include "core/error.h"
+#include "core/rounding.h"
 
 namespace sluice::cli {
 namespace {
@@ -76,7 +77,7 @@ std::int64_t kv_tokens_for(const Prompts& prompts, std::int64_t parallel, const 
   std::vector<std::int64_t> lengths;
   for (const auto& ids : prompts.ids) {
     const std::int64_t length = std::min(static_cast<std::int64_t>(ids.size()) + prompts.new_tokens, context);
-    lengths.push_back((length + block - 1) / block * block);
+    lengths.push_back(rounded_up(length, block));
   }
   std::sort(lengths.rbegin(), lengths.rend());
   lengths.resize(std::min(lengths.size(), static_cast<std::size_t>(parallel)));

@@ -1,10 +1,10 @@
 // sluice verify: a model against stored reference outputs.
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "app/statistics.h"
 #include "checkpoint/safetensors.h"
 #include "cli/commands.h"
 #include "cli/report.h"
@@ -160,13 +160,6 @@ double mean(const std::vector<double>& values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
-// Smallest value that at least 99 % of the values do not exceed. NaN counts as the largest.
-double percentile99(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end(), [](double a, double b) { return std::isnan(b) ? !std::isnan(a) : a < b; });
-  return values[(values.size() * 99 + 99) / 100 - 1];
-}
-
 struct Summary {
   bool greedy_equal = true;
   double worst_logits_l2 = 0;
@@ -178,19 +171,16 @@ struct Summary {
   }
 };
 
-// The larger one; NaN is worse than everything and stays.
-double worse(double a, double b) { return std::isnan(a) || a >= b ? a : b; }
-
 Summary summarise(const std::vector<Comparison>& comparisons) {
   Summary s;
   std::vector<double> all;
   for (const Comparison& c : comparisons) {
     s.greedy_equal = s.greedy_equal && c.greedy_equal;
-    s.worst_logits_l2 = worse(s.worst_logits_l2, c.logits_l2);
+    s.worst_logits_l2 = app::worse(s.worst_logits_l2, c.logits_l2);
     all.insert(all.end(), c.logprob_differences.begin(), c.logprob_differences.end());
   }
   s.mean_logprob = mean(all);
-  s.p99_logprob = percentile99(all);
+  s.p99_logprob = app::percentile99(all);
   return s;
 }
 
@@ -200,7 +190,7 @@ void print_table(const std::vector<Comparison>& comparisons) {
   for (const Comparison& c : comparisons) {
     fmt::print("{:<10} {:>7} {:>8} {:>14.2e} {:>14.2e} {:>14.2e}\n", c.name, c.tokens,
                c.greedy_equal ? "equal" : "DIFFERS", c.logits_l2, mean(c.logprob_differences),
-               percentile99(c.logprob_differences));
+               app::percentile99(c.logprob_differences));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/rounding.h"
 #include "cpu/isa/gemm_kernels.h"
 #include "moe/recipe.h"
 #include "moe/weights.h"
@@ -16,7 +17,6 @@
 namespace sluice::cpu {
 
 constexpr std::int64_t element_bytes(Element e) { return e == Element::f32 ? 4 : 2; }
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Stored format of a recipe's weights; f32 weights may be kept in bf16 when they come so.
 Format stored_format(Recipe recipe);

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "engine/executor.h"
 #include "engine/outcome.h"
 #include "engine/scheduler.h"
@@ -41,8 +42,6 @@ EngineOptions resolve(const model::Decoder& decoder, EngineOptions o) {
 }
 
 std::int64_t block_tokens(const model::Decoder& decoder) { return decoder.kv_specs().front().block_tokens; }
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 SchedulerLimits scheduler_limits(const model::Decoder& decoder, const EngineOptions& o) {
   const std::int64_t block = block_tokens(decoder);

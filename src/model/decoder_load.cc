@@ -27,13 +27,12 @@ class LayerLoader {
   }
   // The router, whose NaN routing would hide: it gives such a row no weight and the answer would only be wrong.
   std::unique_ptr<DenseWeight> router(std::int64_t experts, std::int64_t cols) {
-    require_finite(Role::router, source_.tensor(role_name(Role::router), layer_, experts, cols));
-    return dense(Role::router, experts, cols, Recipe::f32);
+    const QuantTensor values = tensor(Role::router, experts, cols);
+    require_finite(Role::router, values);
+    return prepared(values, Recipe::f32);
   }
   std::unique_ptr<DenseWeight> dense(Role role, std::int64_t rows, std::int64_t cols, Recipe recipe) {
-    auto weight = options_.backend->prepare_dense(source_.tensor(role_name(role), layer_, rows, cols), recipe);
-    bytes_ += weight->resident_bytes;
-    return weight;
+    return prepared(tensor(role, rows, cols), recipe);
   }
   QuantTensor tensor(Role role, std::int64_t rows, std::int64_t cols) {
     return source_.tensor(role_name(role), layer_, rows, cols);
@@ -44,7 +43,7 @@ class LayerLoader {
     return weight;
   }
   Buffer vector(Role role, std::int64_t cols) {
-    const QuantTensor values = source_.tensor(role_name(role), layer_, 1, cols);
+    const QuantTensor values = tensor(role, 1, cols);
     require_finite(role, values);
     Buffer buffer = options_.backend->prepare_vector(values);
     bytes_ += static_cast<std::int64_t>(buffer.bytes());
@@ -52,6 +51,11 @@ class LayerLoader {
   }
 
  private:
+  std::unique_ptr<DenseWeight> prepared(const QuantTensor& values, Recipe recipe) {
+    auto weight = options_.backend->prepare_dense(values, recipe);
+    bytes_ += weight->resident_bytes;
+    return weight;
+  }
   void require_finite(Role role, const QuantTensor& values) const {
     const std::int64_t row = first_non_finite_row(values);
     if (row < 0) return;

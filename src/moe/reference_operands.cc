@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "core/rounding.h"
 #include "numerics/bf16.h"
 #include "numerics/block_fp8.h"
 #include "numerics/block_mx.h"
@@ -14,8 +15,6 @@ namespace sluice::reference {
 namespace {
 
 constexpr std::int64_t kFp8Group = 128;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 template <class T>
 T* take_or_null(Workspace& workspace, std::int64_t count) {

@@ -1,9 +1,8 @@
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "text/fields.h"
 #include "text/tiktoken.h"
 #include "text/tokenizer.h"
@@ -15,13 +14,6 @@ const Json& field_or_null(const Json& object, std::string_view key) {
   static const Json null;
   const Json* value = object.find(key);
   return value == nullptr ? null : *value;
-}
-
-std::string read_text_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) fail(ErrorCode::bad_input, "cannot read " + path, "the tokens of the model");
-  return text;
 }
 
 void check_version(const Json& tokenizer, const std::string& origin) {
@@ -57,7 +49,7 @@ Tokenizer Tokenizer::load(const std::string& folder) {
          "tokenizer.json, or the tokenizer of Kimi-K2 (auto_map in tokenizer_config.json)",
          "convert it with transformers");
   }
-  return from_kimi(parse_tiktoken(read_text_file(ranks), ranks), ranks, settings, config);
+  return from_kimi(parse_tiktoken(read_file(ranks, {"the tokens of the model"}), ranks), ranks, settings, config);
 }
 
 Tokenizer Tokenizer::from_kimi(const std::vector<RankedToken>& tokens, const std::string& origin, const Json& config,

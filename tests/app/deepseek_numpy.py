@@ -9,7 +9,7 @@ import math
 
 import ml_dtypes
 import numpy as np
-from qwen3_moe_numpy import activation, rms_norm, softmax
+from qwen3_moe_numpy import activation, decoder_logits, rms_norm, softmax
 from safetensors.numpy import save_file
 
 MLA_EPSILON = 1e-6  # of the norms of both latents, whatever rms_norm_eps says
@@ -209,13 +209,4 @@ def experts(config, w, p, x):
 
 
 def logits(config, tensors, ids):
-    """[n, vocab] float64."""
-    w = {name: t.astype(np.float64) for name, t in tensors.items()}
-    eps = config["rms_norm_eps"]
-    x = w["model.embed_tokens.weight"][ids]
-    for layer in range(config["num_hidden_layers"]):
-        p = f"model.layers.{layer}."
-        x = x + attention(config, w, f"{p}self_attn.", rms_norm(x, w[f"{p}input_layernorm.weight"], eps))
-        block = experts if is_moe(config, layer) else ffn
-        x = x + block(config, w, f"{p}mlp.", rms_norm(x, w[f"{p}post_attention_layernorm.weight"], eps))
-    return rms_norm(x, w["model.norm.weight"], eps) @ w["lm_head.weight"].T
+    return decoder_logits(config, tensors, ids, attention, lambda layer: experts if is_moe(config, layer) else ffn)

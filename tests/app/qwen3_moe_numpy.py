@@ -186,18 +186,21 @@ def experts(config, w, p, x):
     return y
 
 
-def logits(config, tensors, ids):
-    """[n, vocab] float64."""
+def decoder_logits(config, tensors, ids, attention, block_of):
+    """[n, vocab] float64 of a decoder whose layer i has attention(config, w, prefix, x) and block_of(i)(same)."""
     w = {name: t.astype(np.float64) for name, t in tensors.items()}
     eps = config["rms_norm_eps"]
     x = w["model.embed_tokens.weight"][ids]
     for layer in range(config["num_hidden_layers"]):
         p = f"model.layers.{layer}."
         x = x + attention(config, w, f"{p}self_attn.", rms_norm(x, w[f"{p}input_layernorm.weight"], eps))
-        block = experts if is_moe(config, layer) else ffn
-        x = x + block(config, w, f"{p}mlp.", rms_norm(x, w[f"{p}post_attention_layernorm.weight"], eps))
-    head = "model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"
+        x = x + block_of(layer)(config, w, f"{p}mlp.", rms_norm(x, w[f"{p}post_attention_layernorm.weight"], eps))
+    head = "model.embed_tokens.weight" if config.get("tie_word_embeddings") else "lm_head.weight"
     return rms_norm(x, w["model.norm.weight"], eps) @ w[head].T
+
+
+def logits(config, tensors, ids):
+    return decoder_logits(config, tensors, ids, attention, lambda layer: experts if is_moe(config, layer) else ffn)
 
 
 def write_reference(folder, config, tensors, prompts, new_tokens, model=logits):

@@ -284,3 +284,22 @@ def test_tokens_that_the_model_does_not_have_are_the_files_fault(model):
     (model / "tokenizer.json").write_text(json.dumps(config))
     done = sluice("run", model, "-p", "Question: <far>", "-n", "2")
     assert done.returncode == 3 and "60000" in done.stderr and "vocab_size" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["folder", "absent"])
+def test_calibration_texts_that_are_none(tmp_path, kind):
+    texts = tmp_path / "texts"
+    if kind == "folder":
+        texts.mkdir()
+    done = sluice("quantize", MODEL, tmp_path / "out", "--format", "fp8", "--calibrate", texts)
+    assert done.returncode == 3 and str(texts) in done.stderr, done.stderr
+
+
+def test_a_pipe_in_place_of_token_ranks_is_refused(model):
+    (model / "tokenizer.json").unlink()
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    config["auto_map"] = {"AutoTokenizer": ["tokenization_kimi.TikTokenTokenizer", None]}
+    (model / "tokenizer_config.json").write_text(json.dumps(config))
+    os.mkfifo(model / "tiktoken.model")
+    done = sluice("run", model, "-p", "x", "-n", "1")
+    assert done.returncode == 3 and "tiktoken.model" in done.stderr, done.stderr

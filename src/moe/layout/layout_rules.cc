@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/rounding.h"
 
 namespace sluice::layout {
 namespace {
@@ -56,8 +57,6 @@ std::string size_problem(const Rules& rules, const Units& u, bool gated, std::in
   if (hidden % u.need_h != 0) return "H = " + text(hidden) + " is not a multiple of " + text(u.need_h);
   return "";
 }
-
-std::int64_t rounded_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 void check_uniform(const Rules& rules, const ExpertWeights& w) {
   const QuantTensor& like = w.up.at(0);
