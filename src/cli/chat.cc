@@ -75,7 +75,7 @@ class Chat {
     return std::string(model_.tokenizer->token(*id));
   }
 
-  const engine::Stats& stats() const { return engine_->stats(); }
+  const engine::EngineStats& stats() const { return engine_->stats(); }
 
  private:
   // The conversation so far, up to the opening of the assistant's turn.

@@ -159,7 +159,7 @@ Answer generate(engine::Engine& engine, const app::LoadedModel& model, engine::R
   return answer;
 }
 
-std::string end_line(const app::LoadedModel& model, const engine::Stats& s) {
+std::string end_line(const app::LoadedModel& model, const engine::EngineStats& s) {
   const auto rate = [](double amount, double seconds) { return seconds > 0 ? amount / seconds : 0.0; };
   const double decode_gbps = rate(static_cast<double>(s.decode_weight_bytes), s.decode_seconds) * 1e-9;
   const double limit_gbps = app::read_limit_gbps(model);

@@ -69,6 +69,6 @@ Answer generate(engine::Engine& engine, const app::LoadedModel& model, engine::R
                 const text::HarmonyTokens* harmony = nullptr);
 
 // "prefill ... decode ..." of everything that the engine did, with the percentage of what this machine can read.
-std::string end_line(const app::LoadedModel& model, const engine::Stats& stats);
+std::string end_line(const app::LoadedModel& model, const engine::EngineStats& stats);
 
 }  // namespace sluice::cli

@@ -57,6 +57,10 @@ SampleParams sample_params(const Sequence& s) {
   return {p.temperature, p.top_k, p.top_p, p.min_p, p.seed, static_cast<std::uint64_t>(s.generated())};
 }
 
+const char* unit_of(Submission::Refusal refusal) {
+  return refusal == Submission::Refusal::queued_tokens ? "prompt tokens" : "requests";
+}
+
 // A planned step with what its requests add to it.
 struct Step {
   StepPlan plan;
@@ -75,6 +79,9 @@ struct Engine::Impl {
         scheduler(scheduler_limits(d, options)),
         executor(d, batch_limits(d, options), options.context_length, scheduler.blocks().total()) {}
 
+  // Throws when the request could never run; cuts max_new_tokens to the context.
+  void admit(Request& request) const;
+  Submission queue_verdict(std::int64_t prompt_tokens) const;
   Step plan_step();
   std::vector<Event> finish_step(const Step& step, const StepResult& result);
   void count(const Step& step, double seconds, std::int64_t weight_bytes);
@@ -84,9 +91,37 @@ struct Engine::Impl {
   EngineOptions options;
   Scheduler scheduler;
   Executor executor;
-  Stats stats;
+  EngineStats stats;
   std::uint64_t next_id = 1;
 };
+
+void Engine::Impl::admit(Request& request) const {
+  validate(request, decoder.config().vocab, options.context_length);
+  const auto prompt = static_cast<std::int64_t>(request.prompt.size());
+  request.max_new_tokens = std::min(request.max_new_tokens, options.context_length - prompt);
+  request.min_new_tokens = std::min(request.min_new_tokens, request.max_new_tokens);
+  const std::int64_t longest = prompt + std::max<std::int64_t>(request.max_new_tokens - 1, 0);
+  if (scheduler.blocks_for(longest) > scheduler.blocks().total()) {
+    fail(ErrorCode::usage,
+         fmt::format("a prompt of {} tokens and {} new ones do not fit the KV cache", prompt, request.max_new_tokens),
+         fmt::format("at most {} tokens", scheduler.blocks().total() * block_tokens(decoder)),
+         "ask for fewer new tokens, or load the model with more KV tokens");
+  }
+}
+
+// A request that finds an empty queue is always taken.
+Submission Engine::Impl::queue_verdict(std::int64_t prompt_tokens) const {
+  const std::int64_t waiting = scheduler.waiting_count();
+  if (waiting == 0) return {};
+  if (options.max_queued_requests > 0 && waiting >= options.max_queued_requests) {
+    return {{}, Submission::Refusal::queued_requests, waiting, options.max_queued_requests};
+  }
+  const std::int64_t tokens = scheduler.waiting_tokens();
+  if (options.max_queued_tokens > 0 && tokens + prompt_tokens > options.max_queued_tokens) {
+    return {{}, Submission::Refusal::queued_tokens, tokens, options.max_queued_tokens};
+  }
+  return {};
+}
 
 Step Engine::Impl::plan_step() {
   Step step;
@@ -111,7 +146,10 @@ std::vector<Event> Engine::Impl::finish_step(const Step& step, const StepResult&
     const float* logits = result.logits.data() + step.first_copy[i] * vocab;
     Event event = apply(p, *scheduler.running(id), result, logits, vocab);
     stats.generated_tokens += event.token >= 0 ? 1 : 0;
-    if (event.finish != FinishReason::none) scheduler.remove(id);
+    if (event.finish != FinishReason::none) {
+      ++(event.finish == FinishReason::error ? stats.failed : stats.finished);
+      scheduler.remove(id);
+    }
     if (event.token >= 0 || event.finish != FinishReason::none) events.push_back(std::move(event));
   }
   return events;
@@ -128,8 +166,10 @@ void Engine::Impl::refresh_gauges() {
   stats.preemptions = scheduler.preemptions();
   stats.running = scheduler.running_count();
   stats.waiting = scheduler.waiting_count();
+  stats.waiting_tokens = scheduler.waiting_tokens();
   stats.kv_blocks_used = scheduler.blocks().used();
   stats.kv_blocks_total = scheduler.blocks().total();
+  stats.kv_block_tokens = block_tokens(decoder);
 }
 
 Engine::Engine(const model::Decoder& decoder, const EngineOptions& options)
@@ -140,34 +180,41 @@ Engine::Engine(const model::Decoder& decoder, const EngineOptions& options)
 Engine::~Engine() = default;
 
 const EngineOptions& Engine::options() const { return impl_->options; }
-const Stats& Engine::stats() const { return impl_->stats; }
+ExpertLoad Engine::expert_load() const { return impl_->executor.expert_load(); }
+void Engine::clear_prefix_cache() {}
+const EngineStats& Engine::stats() const { return impl_->stats; }
 
 bool Engine::idle() const { return impl_->scheduler.running_count() == 0 && impl_->scheduler.waiting_count() == 0; }
 
-RequestId Engine::submit(Request request) {
+Submission Engine::try_submit(Request request) {
   Impl& e = *impl_;
-  validate(request, e.decoder.config().vocab, e.options.context_length);
-  const auto prompt = static_cast<std::int64_t>(request.prompt.size());
-  request.max_new_tokens = std::min(request.max_new_tokens, e.options.context_length - prompt);
-  const std::int64_t longest = prompt + std::max<std::int64_t>(request.max_new_tokens - 1, 0);
-  if (e.scheduler.blocks_for(longest) > e.scheduler.blocks().total()) {
-    fail(ErrorCode::usage,
-         fmt::format("a prompt of {} tokens and {} new ones do not fit the KV cache", prompt, request.max_new_tokens),
-         fmt::format("at most {} tokens", e.scheduler.blocks().total() * block_tokens(e.decoder)),
-         "ask for fewer new tokens, or load the model with more KV tokens");
+  e.admit(request);
+  const Submission refused = e.queue_verdict(std::ssize(request.prompt));
+  if (!refused.accepted()) {
+    ++e.stats.refused;
+    return refused;
   }
   auto sequence = std::make_unique<Sequence>();
   sequence->id = RequestId{e.next_id++};
   sequence->tokens = request.prompt;
   sequence->request = std::move(request);
+  sequence->timing.submitted = Timing::Time::clock::now();
   const RequestId id = sequence->id;
   e.scheduler.add(std::move(sequence));
+  ++e.stats.submitted;
   e.refresh_gauges();
-  return id;
+  return {id};
+}
+
+RequestId Engine::submit(Request request) {
+  const Submission s = try_submit(std::move(request));
+  if (s.accepted()) return s.id;
+  fail(ErrorCode::resources, fmt::format("the queue is full: {} {} wait", s.waiting, unit_of(s.refusal)),
+       fmt::format("at most {}", s.limit), "try again later");
 }
 
 void Engine::cancel(RequestId id) {
-  impl_->scheduler.remove(id);
+  if (impl_->scheduler.remove(id) != nullptr) ++impl_->stats.cancelled;
   impl_->refresh_gauges();
 }
 

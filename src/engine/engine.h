@@ -2,25 +2,29 @@
 //
 // Used by the commands and the server. One thread at a time calls it (a server gives it a thread of its own and queues
 // around it). All memory is taken in the constructor: KV blocks, workspace, token buffers. With a row-invariant decoder
-// the tokens of a request do not depend on what else is in the batch, on chunking or on preemption.
+// the tokens and log-probabilities of a request do not depend on what else is in the batch, on chunking, on preemption
+// or on what the prefix cache had.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "engine/options.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "model/decoder.h"
 
 namespace sluice::engine {
 
-struct EngineOptions {
-  std::int64_t max_batch_tokens = 512;  // tokens of one step: decodes plus prompt chunks; 0 = context_length
-  std::int64_t max_sequences = 16;      // requests in work at the same time; others wait
-  std::int64_t context_length = 0;      // longest prompt plus answer; 0 = the decoder's max_positions
-  std::int64_t kv_tokens = 0;           // capacity of the KV cache; 0 = context_length
-  std::int64_t max_logit_rows = 64;     // rows of logits of one step, at least max_sequences
+// What became of a request that try_submit was given: its id, or the limit that is in the way.
+struct Submission {
+  enum class Refusal : std::uint8_t { none, queued_requests, queued_tokens };
+  RequestId id{};
+  Refusal refusal = Refusal::none;
+  std::int64_t waiting = 0;  // refused: what waits already, in units of the limit
+  std::int64_t limit = 0;
+  bool accepted() const { return refusal == Refusal::none; }
 };
 
 class Engine {
@@ -34,10 +38,14 @@ class Engine {
   const EngineOptions& options() const;  // with all zeros resolved
 
   // Throws Error(usage), naming the numbers, for an empty prompt, ids outside the vocabulary, a prompt that leaves no
-  // room in the context, or sampling values out of range. max_new_tokens is cut to what the context leaves.
+  // room in the context, sampling values out of range, or a request that the KV cache could not hold even alone.
+  // max_new_tokens is cut to what the context leaves. A full queue is no error but an answer.
+  Submission try_submit(Request request);
+  // The same; throws Error(resources) when the queue is full.
   RequestId submit(Request request);
 
-  // Ends a request without a further event and frees its blocks. Unknown and finished ids are ignored.
+  // Ends a request, waiting or running, without a further event and frees its blocks. Unknown and finished ids are
+  // ignored.
   void cancel(RequestId id);
 
   bool idle() const;  // nothing waiting, nothing running
@@ -45,7 +53,11 @@ class Engine {
   // Plans, executes and samples one batch. A failure of one request ends that request only, with an error event.
   std::vector<Event> step();
 
-  const Stats& stats() const;
+  const EngineStats& stats() const;
+  ExpertLoad expert_load() const;  // a copy
+
+  // Forgets all cached prefixes; running requests keep their blocks.
+  void clear_prefix_cache();
 
  private:
   struct Impl;

@@ -15,15 +15,16 @@ std::int32_t largest_k(const model::ModelConfig& config) {
 
 std::size_t bytes_of(std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(float); }
 
-std::int64_t distinct(const std::int32_t* ids, std::int64_t count, std::int32_t experts) {
-  std::vector<bool> seen(static_cast<std::size_t>(experts), false);
-  std::int64_t found = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (ids[i] < 0 || ids[i] >= experts || seen[static_cast<std::size_t>(ids[i])]) continue;
-    seen[static_cast<std::size_t>(ids[i])] = true;
-    ++found;
+ExpertLoad no_load(const model::ModelConfig& config) {
+  ExpertLoad load;
+  for (std::size_t i = 0; i < config.layers.size(); ++i) {
+    const LayerSpec* moe = config.layers[i].moe();
+    if (moe == nullptr) continue;
+    LayerLoad& layer = load.layers.emplace_back();
+    layer.layer = static_cast<std::int32_t>(i);
+    layer.choices.resize(static_cast<std::size_t>(moe->routing.total_experts()), 0);
   }
-  return found;
+  return load;
 }
 
 }  // namespace
@@ -39,6 +40,7 @@ Executor::Executor(const model::Decoder& decoder, const BatchLimits& limits, std
       logits_(backend_.alloc(bytes_of(limits.logit_rows * decoder.config().vocab))),
       tokens_(backend_.alloc(bytes_of(limits.logit_rows))),
       logprobs_(backend_.alloc(bytes_of(limits.logit_rows))),
+      load_(no_load(decoder.config())),
       max_tokens_(limits.tokens),
       max_slots_(largest_k(decoder.config())) {
   routes_.resize(static_cast<std::size_t>(decoder.config().moe_layers() * max_tokens_ * max_slots_));
@@ -60,7 +62,7 @@ StepResult Executor::execute(const StepPlan& plan, const std::vector<SampleParam
     backend_.copy_to_host(to, logits.row<float>(copy_rows[i]), bytes_of(vocab), stream);
   }
   backend_.synchronize(stream);
-  result.weight_bytes = weight_bytes(plan.tokens());
+  result.weight_bytes = count_routes(plan.tokens());
   return result;
 }
 
@@ -93,18 +95,26 @@ void Executor::sample(const TensorView& logits, const std::vector<SampleParams>&
   backend_.copy_to_host(result.logprobs.data(), logprobs_.data(), bytes_of(rows), stream);
 }
 
-// From the ids that routing chose in the last step.
-std::int64_t Executor::weight_bytes(std::int64_t tokens) const {
+// Adds the ids that routing chose in the last step to the load; the bytes of the weights that the step had to read.
+std::int64_t Executor::count_routes(std::int64_t tokens) {
   std::int64_t bytes = decoder_.weight_bytes().per_token;
-  const auto& layers = decoder_.config().layers;
   const std::int32_t* ids = routes_.data();
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const LayerSpec* moe = layers[i].moe();
-    if (moe == nullptr) continue;
-    bytes += distinct(ids, tokens * moe->routing.slots(), moe->routing.total_experts()) *
-             decoder_.expert_bytes(static_cast<std::int64_t>(i));
+  for (LayerLoad& layer : load_.layers) {
+    const std::int64_t slots = decoder_.config().layers[static_cast<std::size_t>(layer.layer)].moe()->routing.slots();
+    const auto experts = static_cast<std::int32_t>(layer.choices.size());
+    step_choices_.assign(layer.choices.size(), 0);
+    for (std::int64_t i = 0; i < tokens * slots; ++i) {
+      if (ids[i] >= 0 && ids[i] < experts) ++step_choices_[static_cast<std::size_t>(ids[i])];
+    }
+    std::int64_t chosen = 0;
+    for (std::size_t e = 0; e < layer.choices.size(); ++e) {
+      layer.choices[e] += step_choices_[e];
+      chosen += step_choices_[e] > 0 ? 1 : 0;
+    }
+    bytes += chosen * decoder_.expert_bytes(layer.layer);
     ids += max_tokens_ * max_slots_;
   }
+  load_.tokens += tokens;
   return bytes;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/batch.h"
+#include "engine/stats.h"
 #include "engine/step_plan.h"
 #include "model/decoder.h"
 
@@ -27,13 +28,15 @@ class Executor {
   ~Executor();
 
   // `params`: one for each sampled row. `copy_rows`: rows of the logits to bring to the host.
+  ExpertLoad expert_load() const { return load_; }
+
   StepResult execute(const StepPlan& plan, const std::vector<SampleParams>& params,
                      const std::vector<std::int32_t>& copy_rows);
 
  private:
   void forward(const StepPlan& plan, const TensorView& logits, Stream stream);
   void sample(const TensorView& logits, const std::vector<SampleParams>& params, StepResult& result, Stream stream);
-  std::int64_t weight_bytes(std::int64_t tokens) const;
+  std::int64_t count_routes(std::int64_t tokens);
 
   const model::Decoder& decoder_;
   Backend& backend_;
@@ -45,6 +48,8 @@ class Executor {
   Buffer tokens_;                     // [logit rows] i32
   Buffer logprobs_;                   // [logit rows] f32
   std::vector<std::int32_t> routes_;  // [moe layers, T, k], host
+  ExpertLoad load_;
+  std::vector<std::int64_t> step_choices_;  // [experts] of one layer and step
   std::int64_t max_tokens_;
   std::int32_t max_slots_;  // largest k of all layers
 };

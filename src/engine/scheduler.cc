@@ -46,6 +46,12 @@ Sequence* Scheduler::running(RequestId id) {
   return it == running_.end() ? nullptr : it->get();
 }
 
+std::int64_t Scheduler::waiting_tokens() const {
+  std::int64_t tokens = 0;
+  for (const auto& s : waiting_) tokens += s->prompt_length();
+  return tokens;
+}
+
 StepPlan Scheduler::plan() {
   Draft draft;
   const auto decoding = std::count_if(running_.begin(), running_.end(), [](const auto& s) { return s->decoding(); });

@@ -46,6 +46,7 @@ class Scheduler {
 
   std::int64_t running_count() const { return std::ssize(running_); }
   std::int64_t waiting_count() const { return std::ssize(waiting_); }
+  std::int64_t waiting_tokens() const;  // prompt tokens
   std::int64_t preemptions() const { return preemptions_; }
   const BlockAllocator& blocks() const { return blocks_; }
   std::int64_t blocks_for(std::int64_t tokens) const {

@@ -18,6 +18,7 @@ struct Sequence {
   std::int64_t computed = 0;           // leading tokens whose keys and values are in the cache
   std::vector<std::int32_t> blocks;    // KV blocks, by position / block_tokens
   std::vector<float> prompt_logprobs;  // [0, prompt - 1) so far; entry p is of prompt token p + 1
+  Timing timing;
 
   std::int64_t length() const { return static_cast<std::int64_t>(tokens.size()); }
   std::int64_t prompt_length() const { return static_cast<std::int64_t>(request.prompt.size()); }

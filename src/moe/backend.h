@@ -129,13 +129,24 @@ struct AttentionArgs {
   TensorView out;  // [T, heads * values()] compute type
 };
 
+// A change of one logit x before a token is chosen: (x > 0 ? x / divisor : x * divisor) + add.
+struct LogitEdit {
+  std::int32_t token = 0;
+  float divisor = 1.0f;  // above 0
+  float add = 0.0f;      // -infinity = never chosen
+};
+
 struct SampleParams {
   float temperature = 0.0f;  // 0 = greedy; ties to the lowest id
   std::int32_t top_k = 0;    // 0 = all
   float top_p = 1.0f;
   float min_p = 0.0f;
   std::uint64_t seed = 0;
-  std::uint64_t step = 0;  // number of the generated token: (seed, step) fixes the random number
+  std::uint64_t step = 0;            // number of the generated token: (seed, step) fixes the random number
+  const LogitEdit* edits = nullptr;  // [edit_count] host memory, each token once; log-probabilities do not see them
+  std::int64_t edit_count = 0;
+  std::int32_t given = -1;  // >= 0: this token is taken and nothing chosen, for log-probabilities of known tokens
+  std::int32_t top = 0;     // most probable tokens wanted, at most SampleArgs::top_width
 };
 
 struct SampleArgs {
@@ -143,6 +154,10 @@ struct SampleArgs {
   const SampleParams* params = nullptr;  // [n], host memory
   std::int32_t* tokens = nullptr;        // [n] out; -1 where the row has a NaN or no finite logit
   float* logprobs = nullptr;             // [n] out, log-softmax of the chosen token at temperature 1; may be nullptr
+  // [n, top_width] out: the row's `top` most probable tokens, ties to the lowest id, then -1. Needs logprobs.
+  std::int64_t top_width = 0;
+  std::int32_t* top_tokens = nullptr;
+  float* top_logprobs = nullptr;
 };
 
 class Backend {

@@ -258,7 +258,7 @@ TEST_F(ToyEngine, CountsTokensAndWeights) {
   r.prompt = {1, 2, 4, 8, 16, 32};
   r.max_new_tokens = 5;
   run(engine, {r});
-  const Stats& s = engine.stats();
+  const EngineStats& s = engine.stats();
   EXPECT_EQ(s.prefill_steps, 1);
   EXPECT_EQ(s.prefill_tokens, 6);
   EXPECT_EQ(s.decode_steps, 4);
