@@ -6,226 +6,106 @@
 #include <string>
 
 #include "core/error.h"
-#include "cpu/sample_random.h"
+#include "cpu/sample_row.h"
 
 namespace sluice::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 1024;  // weights of a block are summed in f32, the sums of blocks in f64
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Tokens that may be drawn: logits above `value`, those equal to it with ids below `tie_end`, and of these the ones
-// whose weight is at least min_weight times that of the most probable token.
-struct Filter {
-  float value = -kInfinity;
-  std::int64_t tie_end = std::numeric_limits<std::int64_t>::max();
-  float min_weight = 0;
+// Memory of one worker.
+struct WorkerScratch {
+  Scratch row;
+  float* edited = nullptr;  // [V]
 };
 
-std::int64_t block_count(std::int64_t n) { return (n + kBlock - 1) / kBlock; }
+// One row: its logits as they are, and what they are measured against.
+struct Row {
+  const OpsKernels& kernels;
+  const float* logits;  // [n]
+  std::int64_t n;
+  float max;  // infinite when a logit is
+  Scratch scratch;
 
-// Memory of one worker, for rows of up to n logits.
-struct Scratch {
-  Candidate* candidates = nullptr;  // [n]
-  double* sums = nullptr;           // [blocks]
+  RowSampler sampler() const { return {kernels, logits, n, max, scratch}; }
 };
 
-// One row while it is being decided. The weight of a logit is exp((logit - max) / temperature).
-class RowSampler {
+bool undecidable(float max) { return std::isnan(max) || max == -kInfinity; }
+
+std::int64_t count_infinite(const Row& row) { return std::count(row.logits, row.logits + row.n, kInfinity); }
+
+// Log-probabilities of a row. Logits of +infinity share all of it.
+class Logprobs {
  public:
-  RowSampler(const OpsKernels& kernels, const float* logits, std::int64_t n, float max, const Scratch& scratch)
-      : kernels_(kernels), logits_(logits), n_(n), max_(max), scratch_(scratch) {}
-
-  std::int32_t draw(const SampleParams& params);
-  double log_total();  // log of the sum of weights of all tokens at temperature 1
+  explicit Logprobs(const Row& row) : max_(row.max) {
+    log_total_ = max_ == kInfinity ? std::log(static_cast<double>(count_infinite(row))) : row.sampler().log_total();
+  }
+  float of(float logit) const {
+    if (max_ == kInfinity) return logit == kInfinity ? static_cast<float>(-log_total_) : -kInfinity;
+    return static_cast<float>(static_cast<double>(logit) - static_cast<double>(max_) - log_total_);
+  }
 
  private:
-  // Calls f(row, offset within the block) for the one or two parts of a block: ids below tie_end, and the others.
-  template <class F>
-  void for_parts(std::int64_t block, const Filter& filter, F f) const;
-  double sum_blocks(const Filter& filter);
-  std::int32_t invert(double target, const Filter& filter) const;
-
-  Filter filter_of(const SampleParams& params);
-  std::int64_t gather(float depth);
-  std::int64_t best_count(std::int64_t count);
-  std::int64_t best_mass(std::int64_t count, double mass, bool gathered);
-  double mass_of(std::int64_t first, std::int64_t last) const;
-
-  const OpsKernels& kernels_;
-  const float* logits_;
-  std::int64_t n_;
   float max_;
-  Scratch scratch_;
-  float inverse_temperature_ = 1.0f;
+  double log_total_;
 };
 
-template <class F>
-void RowSampler::for_parts(std::int64_t block, const Filter& filter, F f) const {
-  const std::int64_t begin = block * kBlock;
-  const std::int64_t end = std::min(begin + kBlock, n_);
-  const std::int64_t middle = std::clamp(filter.tie_end, begin, end);
-  WeightRow row{.max = max_, .inverse_temperature = inverse_temperature_, .min_weight = filter.min_weight};
-  row.x = logits_ + begin;
-  row.n = middle - begin;
-  row.cut = filter.value;
-  if (row.n > 0) f(row, std::int64_t{0});
-  row.x = logits_ + middle;
-  row.n = end - middle;
-  row.cut = std::nextafter(filter.value, kInfinity);
-  if (row.n > 0) f(row, middle - begin);
-}
-
-double RowSampler::sum_blocks(const Filter& filter) {
-  double total = 0;
-  for (std::int64_t b = 0; b < block_count(n_); ++b) {
-    double sum = 0;
-    for_parts(b, filter, [&](const WeightRow& row, std::int64_t) { sum += kernels_.weight_sum(row); });
-    scratch_.sums[b] = sum;
-    total += sum;
+std::int32_t choose(const Row& row, const SampleParams& params) {
+  if (undecidable(row.max)) return -1;
+  if (row.max == kInfinity && std::none_of(row.logits, row.logits + row.n, [](float x) { return std::isfinite(x); })) {
+    return -1;
   }
-  return total;
-}
-
-double RowSampler::log_total() {
-  inverse_temperature_ = 1.0f;
-  return std::log(sum_blocks(Filter{}));
-}
-
-// First token, in order of ids, at which the cumulative weight exceeds `target`. After sum_blocks with the same filter.
-std::int32_t RowSampler::invert(double target, const Filter& filter) const {
-  std::int64_t block = 0;
-  std::int64_t last_used = 0;  // rounding may leave target at the very end
-  for (; block < block_count(n_); ++block) {
-    if (scratch_.sums[block] <= 0) continue;
-    last_used = block;
-    if (target < scratch_.sums[block]) break;
-    target -= scratch_.sums[block];
+  if (row.max == kInfinity || params.temperature < kGreedyTemperature) {
+    return static_cast<std::int32_t>(row.kernels.find(row.logits, row.n, row.max));
   }
-  float weights[kBlock];
-  for_parts(last_used, filter,
-            [&](const WeightRow& row, std::int64_t offset) { kernels_.weights(row, weights + offset); });
-  const std::int64_t begin = last_used * kBlock;
-  std::int64_t chosen = begin;
-  for (std::int64_t i = 0; begin + i < n_ && i < kBlock; ++i) {
-    if (weights[i] <= 0) continue;
-    chosen = begin + i;
-    if (target < weights[i]) break;
-    target -= weights[i];
-  }
-  return static_cast<std::int32_t>(chosen);
+  return row.sampler().draw(params);
 }
 
-// Candidates are all logits within `depth` temperatures of the best, in order of ids.
-std::int64_t RowSampler::gather(float depth) {
-  const float threshold = depth > 100.0f ? -kInfinity : max_ - depth / inverse_temperature_;
-  const WeightRow row{
-      .x = logits_, .n = n_, .max = max_, .inverse_temperature = inverse_temperature_, .cut = threshold};
-  return kernels_.gather(row, scratch_.candidates);
-}
-
-bool ranks_before(const Candidate& a, const Candidate& b) {
-  return a.value > b.value || (a.value == b.value && a.id < b.id);
-}
-
-double RowSampler::mass_of(std::int64_t first, std::int64_t last) const {
-  double mass = 0;
-  for (std::int64_t i = first; i < last; ++i) mass += static_cast<double>(scratch_.candidates[i].weight);
-  return mass;
-}
-
-// Moves the `count` best tokens to the front of the candidates.
-std::int64_t RowSampler::best_count(std::int64_t count) {
-  float depth = 8.0f;  // most rows have what is wanted within a few; each round looks twice as deep
-  std::int64_t gathered = gather(depth);
-  while (gathered < count) gathered = gather(depth *= 2);
-  Candidate* c = scratch_.candidates;
-  if (count < gathered) std::nth_element(c, c + count, c + gathered, ranks_before);
-  return count;
-}
-
-// Moves the fewest best tokens that have at least `mass` together to the front; at least one. The candidates are the
-// first `count`, or still to be gathered.
-std::int64_t RowSampler::best_mass(std::int64_t count, double mass, bool gathered) {
-  for (float depth = 8.0f; !gathered; depth *= 2) {
-    count = gather(depth);
-    gathered = count == n_ || mass_of(0, count) >= mass;
-  }
-  Candidate* c = scratch_.candidates;
-  std::int64_t low = 0;  // the answer is in (low, high]
-  std::int64_t high = count;
-  while (high - low > 1) {
-    const std::int64_t middle = low + (high - low) / 2;
-    std::nth_element(c + low, c + middle, c + high, ranks_before);
-    const double part = mass_of(low, middle);
-    if (part >= mass) {
-      high = middle;
+void edit(const SampleParams& params, float* logits, std::int64_t n) {
+  for (std::int64_t i = 0; i < params.edit_count; ++i) {
+    const LogitEdit& e = params.edits[i];
+    if (e.token < 0 || e.token >= n) continue;
+    float& x = logits[e.token];
+    if (e.add == -kInfinity) {
+      x = -kInfinity;
     } else {
-      mass -= part;
-      low = middle;
+      x = (x > 0 ? x / e.divisor : x * e.divisor) + e.add;
     }
   }
-  return high;
 }
 
-Filter RowSampler::filter_of(const SampleParams& params) {
-  Filter filter{.min_weight = std::min(params.min_p, 1.0f)};
-  const bool by_count = params.top_k > 0 && params.top_k < n_;
-  const bool by_mass = params.top_p < 1.0f;
-  if (!by_count && !by_mass) return filter;
-  std::int64_t kept = by_count ? best_count(params.top_k) : 0;
-  if (by_mass) {
-    const double total = by_count ? mass_of(0, kept) : sum_blocks(Filter{});
-    kept = best_mass(kept, static_cast<double>(params.top_p) * total, by_count);
+std::int32_t choose_edited(const Row& row, const SampleParams& params, float* edited) {
+  if (params.edit_count == 0) return choose(row, params);
+  std::copy(row.logits, row.logits + row.n, edited);
+  edit(params, edited, row.n);
+  return choose({row.kernels, edited, row.n, row.kernels.max_or_nan(edited, row.n), row.scratch}, params);
+}
+
+void write_top(const SampleArgs& args, std::int64_t r, const Row& row, const Logprobs& logprobs) {
+  const std::int64_t count = std::min<std::int64_t>({args.params[r].top, args.top_width, row.n});
+  if (count <= 0) return;
+  RowSampler sampler = row.sampler();
+  const Candidate* best = sampler.best(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    args.top_tokens[r * args.top_width + i] = best[i].id;
+    args.top_logprobs[r * args.top_width + i] = logprobs.of(best[i].value);
   }
-  const Candidate* c = scratch_.candidates;
-  const Candidate& worst = *std::max_element(c, c + kept, ranks_before);
-  filter.value = worst.value;
-  filter.tie_end = worst.id + std::int64_t{1};
-  return filter;
 }
 
-std::int32_t RowSampler::draw(const SampleParams& params) {
-  inverse_temperature_ = 1.0f / std::min(params.temperature, std::numeric_limits<float>::max());
-  const Filter filter = filter_of(params);
-  const double total = sum_blocks(filter);
-  return invert(uniform_at(params.seed, params.step) * total, filter);
-}
-
-struct Choice {
+void sample_row(const SampleArgs& args, std::int64_t r, const OpsKernels& kernels, const WorkerScratch& scratch) {
+  const SampleParams& params = args.params[r];
+  const auto* logits = args.logits.row<float>(r);
+  const Row row{kernels, logits, args.logits.cols, kernels.max_or_nan(logits, args.logits.cols), scratch.row};
+  std::fill_n(args.top_tokens + r * args.top_width, args.top_width, -1);
   std::int32_t token = -1;
-  float logprob = -kInfinity;
-};
-
-Choice choose_infinite(const OpsKernels& kernels, const float* logits, std::int64_t n) {
-  std::int64_t infinite = 0;
-  std::int64_t finite = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    infinite += logits[i] == kInfinity ? 1 : 0;
-    finite += std::isfinite(logits[i]) ? 1 : 0;
-  }
-  if (finite == 0) return {};
-  return {static_cast<std::int32_t>(kernels.find(logits, n, kInfinity)),
-          static_cast<float>(-std::log(static_cast<double>(infinite)))};
-}
-
-Choice choose(const OpsKernels& kernels, const float* logits, std::int64_t n, const SampleParams& params,
-              const Scratch& scratch, bool want_logprob) {
-  const float max = kernels.max_or_nan(logits, n);
-  if (std::isnan(max) || max == -kInfinity) return {};
-  if (max == kInfinity) return choose_infinite(kernels, logits, n);
-  RowSampler sampler(kernels, logits, n, max, scratch);
-  Choice choice;
-  if (params.temperature < kGreedyTemperature) {
-    choice.token = static_cast<std::int32_t>(kernels.find(logits, n, max));
-  } else {
-    choice.token = sampler.draw(params);
-  }
-  if (want_logprob) {
-    const double difference = static_cast<double>(logits[choice.token]) - static_cast<double>(max);
-    choice.logprob = static_cast<float>(difference - sampler.log_total());
-  }
-  return choice;
+  if (!undecidable(row.max)) token = params.given >= 0 ? params.given : choose_edited(row, params, scratch.edited);
+  args.tokens[r] = token;
+  if (args.logprobs == nullptr) return;
+  args.logprobs[r] = -kInfinity;
+  if (token < 0) return;
+  const Logprobs logprobs(row);
+  args.logprobs[r] = logprobs.of(logits[token]);
+  write_top(args, r, row, logprobs);
 }
 
 }  // namespace
@@ -237,22 +117,20 @@ void sample_rows(const SampleArgs& args, const OpsKernels& kernels, ThreadPool& 
   const std::int64_t n = args.logits.cols;
   const Workspace::Scope scope(workspace);
   auto* candidates = workspace.take<Candidate>(pool.size() * n);
-  auto* sums = workspace.take<double>(pool.size() * block_count(n));
+  auto* sums = workspace.take<double>(pool.size() * sample_blocks(n));
+  auto* edited = workspace.take<float>(pool.size() * n);
   pool.parallel_for(args.logits.rows, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-    const Scratch scratch{candidates + worker * n, sums + worker * block_count(n)};
-    for (std::int64_t r = begin; r < end; ++r) {
-      const Choice choice =
-          choose(kernels, args.logits.row<float>(r), n, args.params[r], scratch, args.logprobs != nullptr);
-      args.tokens[r] = choice.token;
-      if (args.logprobs != nullptr) args.logprobs[r] = choice.logprob;
-    }
+    const WorkerScratch scratch{{candidates + worker * n, sums + worker * sample_blocks(n)}, edited + worker * n};
+    for (std::int64_t r = begin; r < end; ++r) sample_row(args, r, kernels, scratch);
   });
 }
 
 std::size_t sample_workspace_bytes(int threads, std::int64_t vocab) {
   const auto t = static_cast<std::size_t>(threads);
-  return Workspace::rounded_bytes(t * static_cast<std::size_t>(vocab) * sizeof(Candidate)) +
-         Workspace::rounded_bytes(t * static_cast<std::size_t>(block_count(vocab)) * sizeof(double));
+  const auto n = static_cast<std::size_t>(vocab);
+  return Workspace::rounded_bytes(t * n * sizeof(Candidate)) +
+         Workspace::rounded_bytes(t * static_cast<std::size_t>(sample_blocks(vocab)) * sizeof(double)) +
+         Workspace::rounded_bytes(t * n * sizeof(float));
 }
 
 }  // namespace sluice::cpu

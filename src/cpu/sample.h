@@ -1,9 +1,10 @@
 // Choosing the next token of each row of logits.
 //
-// Called by CpuBackend::sample; rows are independent of each other. Filters are applied in the order of transformers:
-// temperature, then top_k, then top_p over what top_k left (renormalised), then min_p relative to the most probable
-// token. Equal logits rank by lower id, so top_k keeps exactly k. The token is then drawn by inverting the cumulative
-// distribution in the order of ids, with one random number that depends on (seed, step) only.
+// Called by CpuBackend::sample; rows are independent of each other. Logits are edited first, which log-probabilities do
+// not see. Filters are applied in the order of transformers: temperature, then top_k, then top_p over what top_k left
+// (renormalised), then min_p relative to the most probable token. Equal logits rank by lower id, so top_k keeps exactly
+// k. The token is then drawn by inverting the cumulative distribution in the order of ids, with one random number that
+// depends on (seed, step) only.
 #pragma once
 
 #include <cstddef>

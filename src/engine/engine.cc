@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 
 #include "core/error.h"
 #include "core/rounding.h"
@@ -45,29 +46,30 @@ std::int64_t block_tokens(const model::Decoder& decoder) { return decoder.kv_spe
 
 SchedulerLimits scheduler_limits(const model::Decoder& decoder, const EngineOptions& o) {
   const std::int64_t block = block_tokens(decoder);
-  return {o.max_batch_tokens, o.max_sequences, o.max_logit_rows, block, ceil_div(o.kv_tokens, block)};
+  return {o.max_batch_tokens,           o.max_sequences, o.max_logit_rows, block,
+          ceil_div(o.kv_tokens, block), o.prefix_cache,  o.policy};
 }
 
 BatchLimits batch_limits(const model::Decoder& decoder, const EngineOptions& o) {
   return {o.max_batch_tokens, o.max_sequences, ceil_div(o.context_length, block_tokens(decoder)), o.max_logit_rows};
 }
 
-SampleParams sample_params(const Sequence& s) {
-  const Sampling& p = s.request.sampling;
-  return {p.temperature, p.top_k, p.top_p, p.min_p, p.seed, static_cast<std::uint64_t>(s.generated())};
-}
-
 const char* unit_of(Submission::Refusal refusal) {
   return refusal == Submission::Refusal::queued_tokens ? "prompt tokens" : "requests";
 }
 
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
 // A planned step with what its requests add to it.
 struct Step {
-  StepPlan plan;
-  std::vector<SampleParams> params;      // [sample_rows]
-  std::vector<std::int32_t> copy_rows;   // rows of logits for the host, sequence after sequence
-  std::vector<std::int64_t> first_copy;  // [S] where each sequence's rows begin in copy_rows
-  bool prefill = false;                  // some sequence reads more than the token it generated last
+  ScheduledStep scheduled;
+  std::vector<SampleParams> params;     // [logit rows]
+  std::vector<std::int32_t> copy_rows;  // sampled rows whose logits the host wants, sequence after sequence
+  bool prefill = false;                 // some sequence reads more than the token it generated last
+
+  const StepPlan& plan() const { return scheduled.plan; }
 };
 
 }  // namespace
@@ -84,7 +86,9 @@ struct Engine::Impl {
   Submission queue_verdict(std::int64_t prompt_tokens) const;
   Step plan_step();
   std::vector<Event> finish_step(const Step& step, const StepResult& result);
-  void count(const Step& step, double seconds, std::int64_t weight_bytes);
+  void start(Sequence& sequence, Clock::time_point now);
+  void close(Event& event, Sequence& sequence);
+  void count(const Step& step, double seconds, const StepResult& result);
   void refresh_gauges();
 
   const model::Decoder& decoder;
@@ -109,10 +113,10 @@ void Engine::Impl::admit(Request& request) const {
   }
 }
 
-// A request that finds an empty queue is always taken.
+// A request that finds an empty queue is always taken. Those that wait for nothing but the next step do not count.
 Submission Engine::Impl::queue_verdict(std::int64_t prompt_tokens) const {
-  const std::int64_t waiting = scheduler.waiting_count();
-  if (waiting == 0) return {};
+  const std::int64_t waiting = scheduler.waiting_count() - (options.max_sequences - scheduler.running_count());
+  if (waiting < 0 || scheduler.waiting_count() == 0) return {};
   if (options.max_queued_requests > 0 && waiting >= options.max_queued_requests) {
     return {{}, Submission::Refusal::queued_requests, waiting, options.max_queued_requests};
   }
@@ -124,42 +128,62 @@ Submission Engine::Impl::queue_verdict(std::int64_t prompt_tokens) const {
 }
 
 Step Engine::Impl::plan_step() {
+  const auto now = Clock::now();
   Step step;
-  step.plan = scheduler.plan();
-  for (const PlanSequence& p : step.plan.sequences) {
-    const Sequence& s = *scheduler.running(RequestId{p.request});
+  step.scheduled = scheduler.plan();
+  step.params.resize(step.plan().logit_rows.size());
+  for (std::size_t i = 0; i < step.scheduled.sequences.size(); ++i) {
+    Sequence& s = *step.scheduled.sequences[i];
+    const PlanSequence& p = step.plan().sequences[i];
     step.prefill = step.prefill || !s.decoding();
-    if (p.sample_row >= 0) step.params.push_back(sample_params(s));
-    step.first_copy.push_back(std::ssize(step.copy_rows));
-    const std::vector<std::int32_t> rows = wanted_rows(p, s);
-    step.copy_rows.insert(step.copy_rows.end(), rows.begin(), rows.end());
+    if (s.timing.scheduled == Timing::Time{}) start(s, now);
+    set_params(p, s, step.params);
+    if (shows_logits(p, s)) step.copy_rows.push_back(p.sample_row);
   }
   return step;
 }
 
+// The first step that computes some of it.
+void Engine::Impl::start(Sequence& sequence, Clock::time_point now) {
+  sequence.timing.scheduled = now;
+  stats.prompt_tokens += sequence.prompt_length();
+}
+
 std::vector<Event> Engine::Impl::finish_step(const Step& step, const StepResult& result) {
   std::vector<Event> events;
-  const std::int64_t vocab = decoder.config().vocab;
-  for (std::size_t i = 0; i < step.plan.sequences.size(); ++i) {
-    const PlanSequence& p = step.plan.sequences[i];
-    const RequestId id{p.request};
-    const float* logits = result.logits.data() + step.first_copy[i] * vocab;
-    Event event = apply(p, *scheduler.running(id), result, logits, vocab);
-    stats.generated_tokens += event.token >= 0 ? 1 : 0;
-    if (event.finish != FinishReason::none) {
-      ++(event.finish == FinishReason::error ? stats.failed : stats.finished);
-      scheduler.remove(id);
-    }
-    if (event.token >= 0 || event.finish != FinishReason::none) events.push_back(std::move(event));
+  std::span<const float> logits(result.logits);
+  const auto vocab = static_cast<std::size_t>(decoder.config().vocab);
+  for (std::size_t i = 0; i < step.scheduled.sequences.size(); ++i) {
+    Sequence& s = *step.scheduled.sequences[i];
+    const PlanSequence& p = step.plan().sequences[i];
+    const bool shows = shows_logits(p, s);
+    Event event = apply(p, s, result, shows ? logits.first(vocab) : std::span<const float>());
+    if (shows) logits = logits.subspan(vocab);
+    if (event.finish != FinishReason::error) scheduler.publish(s);
+    const bool tells = event.token >= 0 || event.finish != FinishReason::none;
+    close(event, s);
+    if (tells) events.push_back(std::move(event));
   }
   return events;
 }
 
-void Engine::Impl::count(const Step& step, double seconds, std::int64_t weight_bytes) {
+// Fills in what every event carries, and lets go of a sequence that has ended.
+void Engine::Impl::close(Event& event, Sequence& sequence) {
+  event.cached_tokens = sequence.cached_tokens;
+  event.timing = sequence.timing;
+  stats.generated_tokens += event.token >= 0 ? 1 : 0;
+  if (event.finish == FinishReason::none) return;
+  ++(event.finish == FinishReason::error ? stats.failed : stats.finished);
+  scheduler.remove(sequence.id);
+}
+
+void Engine::Impl::count(const Step& step, double seconds, const StepResult& result) {
   (step.prefill ? stats.prefill_steps : stats.decode_steps) += 1;
   (step.prefill ? stats.prefill_seconds : stats.decode_seconds) += seconds;
-  (step.prefill ? stats.prefill_weight_bytes : stats.decode_weight_bytes) += weight_bytes;
-  (step.prefill ? stats.prefill_tokens : stats.decode_tokens) += step.plan.tokens();
+  (step.prefill ? stats.prefill_weight_bytes : stats.decode_weight_bytes) += result.weight_bytes;
+  (step.prefill ? stats.prefill_tokens : stats.decode_tokens) += step.plan().tokens();
+  stats.time.execute += result.execute_seconds;
+  stats.time.sample += result.sample_seconds;
 }
 
 void Engine::Impl::refresh_gauges() {
@@ -168,6 +192,8 @@ void Engine::Impl::refresh_gauges() {
   stats.waiting = scheduler.waiting_count();
   stats.waiting_tokens = scheduler.waiting_tokens();
   stats.kv_blocks_used = scheduler.blocks().used();
+  stats.kv_blocks_cached = scheduler.blocks().idle();
+  stats.prefix_hit_tokens = scheduler.prefix_hit_tokens();
   stats.kv_blocks_total = scheduler.blocks().total();
   stats.kv_block_tokens = block_tokens(decoder);
 }
@@ -181,7 +207,11 @@ Engine::~Engine() = default;
 
 const EngineOptions& Engine::options() const { return impl_->options; }
 ExpertLoad Engine::expert_load() const { return impl_->executor.expert_load(); }
-void Engine::clear_prefix_cache() {}
+void Engine::clear_prefix_cache() {
+  impl_->scheduler.clear_prefix_cache();
+  impl_->refresh_gauges();
+}
+
 const EngineStats& Engine::stats() const { return impl_->stats; }
 
 bool Engine::idle() const { return impl_->scheduler.running_count() == 0 && impl_->scheduler.waiting_count() == 0; }
@@ -194,11 +224,8 @@ Submission Engine::try_submit(Request request) {
     ++e.stats.refused;
     return refused;
   }
-  auto sequence = std::make_unique<Sequence>();
-  sequence->id = RequestId{e.next_id++};
-  sequence->tokens = request.prompt;
-  sequence->request = std::move(request);
-  sequence->timing.submitted = Timing::Time::clock::now();
+  auto sequence = std::make_unique<Sequence>(RequestId{e.next_id++}, std::move(request));
+  sequence->timing.submitted = Clock::now();
   const RequestId id = sequence->id;
   e.scheduler.add(std::move(sequence));
   ++e.stats.submitted;
@@ -221,12 +248,16 @@ void Engine::cancel(RequestId id) {
 std::vector<Event> Engine::step() {
   Impl& e = *impl_;
   if (idle()) return {};
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const Step step = e.plan_step();
-  const StepResult result = e.executor.execute(step.plan, step.params, step.copy_rows);
+  const double scheduled = seconds_since(start);
+  const StepResult result = e.executor.execute(step.plan(), step.params, step.copy_rows);
+  const double executed = seconds_since(start);
   std::vector<Event> events = e.finish_step(step, result);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  e.count(step, seconds.count(), result.weight_bytes);
+  const double seconds = seconds_since(start);
+  e.stats.time.schedule += scheduled;
+  e.stats.time.output += seconds - executed;
+  e.count(step, seconds, result);
   e.refresh_gauges();
   return events;
 }

@@ -1,6 +1,7 @@
 #include "engine/executor.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace sluice::engine {
 namespace {
@@ -12,6 +13,10 @@ std::int32_t largest_k(const model::ModelConfig& config) {
   }
   return k;
 }
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::size_t bytes_of(std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(float); }
 
@@ -40,6 +45,8 @@ Executor::Executor(const model::Decoder& decoder, const BatchLimits& limits, std
       logits_(backend_.alloc(bytes_of(limits.logit_rows * decoder.config().vocab))),
       tokens_(backend_.alloc(bytes_of(limits.logit_rows))),
       logprobs_(backend_.alloc(bytes_of(limits.logit_rows))),
+      top_tokens_(backend_.alloc(bytes_of(limits.logit_rows * kMostTop))),
+      top_logprobs_(backend_.alloc(bytes_of(limits.logit_rows * kMostTop))),
       load_(no_load(decoder.config())),
       max_tokens_(limits.tokens),
       max_slots_(largest_k(decoder.config())) {
@@ -48,13 +55,24 @@ Executor::Executor(const model::Decoder& decoder, const BatchLimits& limits, std
 
 Executor::~Executor() = default;
 
+std::vector<TokenLogprob> StepResult::top(std::int64_t row) const {
+  std::vector<TokenLogprob> list;
+  for (std::int64_t i = row * top_width; i < (row + 1) * top_width; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    if (top_tokens[at] >= 0) list.push_back({top_tokens[at], top_logprobs[at]});
+  }
+  return list;
+}
+
 StepResult Executor::execute(const StepPlan& plan, const std::vector<SampleParams>& params,
                              const std::vector<std::int32_t>& copy_rows) {
   const Stream stream;
   const std::int64_t vocab = decoder_.config().vocab;
   const TensorView logits = dense_view(logits_.data(), DType::f32, std::ssize(plan.logit_rows), vocab);
-  forward(plan, logits, stream);
   StepResult result;
+  const auto start = Clock::now();
+  forward(plan, logits, stream);
+  result.execute_seconds = seconds_since(start);
   sample(logits, params, result, stream);
   result.logits.resize(copy_rows.size() * static_cast<std::size_t>(vocab));
   for (std::size_t i = 0; i < copy_rows.size(); ++i) {
@@ -62,6 +80,7 @@ StepResult Executor::execute(const StepPlan& plan, const std::vector<SampleParam
     backend_.copy_to_host(to, logits.row<float>(copy_rows[i]), bytes_of(vocab), stream);
   }
   backend_.synchronize(stream);
+  result.sample_seconds = seconds_since(start) - result.execute_seconds;
   result.weight_bytes = count_routes(plan.tokens());
   return result;
 }
@@ -81,18 +100,28 @@ void Executor::forward(const StepPlan& plan, const TensorView& logits, Stream st
 void Executor::sample(const TensorView& logits, const std::vector<SampleParams>& params, StepResult& result,
                       Stream stream) {
   const std::int64_t rows = std::ssize(params);
+  if (rows == 0) return;
+  for (const SampleParams& p : params) result.top_width = std::max<std::int64_t>(result.top_width, p.top);
+  const std::int64_t cells = rows * result.top_width;
   result.tokens.resize(params.size());
   result.logprobs.resize(params.size());
-  if (rows == 0) return;
+  result.top_tokens.resize(static_cast<std::size_t>(cells));
+  result.top_logprobs.resize(static_cast<std::size_t>(cells));
   SampleArgs args;
-  args.logits = dense_view(logits.data, DType::f32, rows, logits.cols);
+  args.logits = logits;
   args.params = params.data();
   args.tokens = tokens_.as<std::int32_t>();
   args.logprobs = logprobs_.as<float>();
+  args.top_width = result.top_width;
+  args.top_tokens = top_tokens_.as<std::int32_t>();
+  args.top_logprobs = top_logprobs_.as<float>();
   Workspace::Scope scope(workspace_);
   backend_.sample(args, workspace_, stream);
   backend_.copy_to_host(result.tokens.data(), tokens_.data(), bytes_of(rows), stream);
   backend_.copy_to_host(result.logprobs.data(), logprobs_.data(), bytes_of(rows), stream);
+  if (cells == 0) return;
+  backend_.copy_to_host(result.top_tokens.data(), top_tokens_.data(), bytes_of(cells), stream);
+  backend_.copy_to_host(result.top_logprobs.data(), top_logprobs_.data(), bytes_of(cells), stream);
 }
 
 // Adds the ids that routing chose in the last step to the load; the bytes of the weights that the step had to read.

@@ -3,16 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
-
-#include "engine/scoring.h"
 
 namespace sluice::engine {
 namespace {
-
-bool shows_last_logits(const PlanSequence& plan, const Sequence& s) {
-  return plan.sample_row >= 0 && s.request.last_logits && s.generated() == 0;
-}
 
 void fail_request(Event& event, std::int64_t position) {
   event.finish = FinishReason::error;
@@ -24,66 +17,98 @@ void fail_request(Event& event, std::int64_t position) {
 }
 
 // Log-probabilities of the prompt tokens that the scored rows predict; the position of a row that has none, or -1.
-std::int64_t score(const PlanSequence& plan, Sequence& s, const float* logits, std::int64_t vocab) {
+std::int64_t score(const PlanSequence& plan, Sequence& s, const StepResult& result) {
   for (std::int32_t r = 0; r < plan.scores; ++r) {
-    const std::int64_t position = s.computed + plan.score_offset + r;
-    const std::int32_t next = s.request.prompt[static_cast<std::size_t>(position + 1)];
-    const float logprob = log_probability({logits + r * vocab, static_cast<std::size_t>(vocab)}, next);
-    if (std::isnan(logprob)) return position;
-    s.prompt_logprobs.push_back(logprob);
+    const std::int64_t row = plan.first_score + r;
+    if (result.tokens[static_cast<std::size_t>(row)] < 0) return s.computed + plan.score_offset + r;
+    s.prompt_logprobs.push_back(result.logprobs[static_cast<std::size_t>(row)]);
+    if (s.request.prompt_top_logprobs > 0) s.prompt_top.push_back(result.top(row));
   }
   return -1;
 }
 
-void take_token(Event& event, Sequence& s, std::int32_t token, float logprob) {
+bool ends(const Request& request, std::int32_t token) {
+  const auto has = [token](const std::vector<std::int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  return has(request.stop_ids) || (!request.ignore_eos && has(request.eos_ids));
+}
+
+void take_token(Event& event, Sequence& s, const StepResult& result, std::int32_t row) {
   if (s.request.max_new_tokens == 0) {
     event.finish = FinishReason::length;
     return;
   }
-  event.token = token;
-  event.logprob = logprob;
-  s.tokens.push_back(token);
-  const std::vector<std::int32_t>& stops = s.request.stop_ids;
-  if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
+  event.token = result.tokens[static_cast<std::size_t>(row)];
+  event.logprob = result.logprobs[static_cast<std::size_t>(row)];
+  if (s.request.top_logprobs > 0) event.top = result.top(row);
+  s.tokens.push_back(event.token);
+  s.penalties.add_generated(event.token);
+  if (ends(s.request, event.token)) {
     event.finish = FinishReason::stop;
   } else if (s.generated() >= s.request.max_new_tokens) {
     event.finish = FinishReason::length;
   }
 }
 
-}  // namespace
-
-std::vector<std::int32_t> wanted_rows(const PlanSequence& plan, const Sequence& sequence) {
-  std::vector<std::int32_t> rows;
-  rows.reserve(static_cast<std::size_t>(plan.scores) + 1);
-  for (std::int32_t r = 0; r < plan.scores; ++r) rows.push_back(plan.first_score + r);
-  if (shows_last_logits(plan, sequence)) rows.push_back(plan.sample_row);
-  return rows;
+// With the first event: what was asked about the prompt.
+void show_prompt(Event& event, Sequence& s) {
+  event.prompt_logprobs = s.prompt_logprobs;
+  event.prompt_top = std::move(s.prompt_top);
+  s.timing.first_token = Timing::Time::clock::now();
 }
 
-Event apply(const PlanSequence& plan, Sequence& sequence, const StepResult& result, const float* logits,
-            std::int64_t vocab) {
+}  // namespace
+
+void set_params(const PlanSequence& plan, const Sequence& sequence, std::vector<SampleParams>& params) {
+  const Request& request = sequence.request;
+  if (plan.sample_row >= 0) {
+    const Sampling& p = request.sampling;
+    const std::span<const LogitEdit> edits = sequence.penalties.edits();
+    params[static_cast<std::size_t>(plan.sample_row)] = {
+        .temperature = p.temperature,
+        .top_k = p.top_k,
+        .top_p = p.top_p,
+        .min_p = p.min_p,
+        .seed = p.seed,
+        .step = static_cast<std::uint64_t>(sequence.generated()),
+        .edits = edits.data(),
+        .edit_count = std::ssize(edits),
+        .top = request.top_logprobs,
+    };
+  }
+  for (std::int32_t r = 0; r < plan.scores; ++r) {
+    const std::int64_t next = sequence.computed + plan.score_offset + r + 1;
+    SampleParams& p = params[static_cast<std::size_t>(plan.first_score + r)];
+    p.given = request.prompt[static_cast<std::size_t>(next)];
+    p.top = request.prompt_top_logprobs;
+  }
+}
+
+bool shows_logits(const PlanSequence& plan, const Sequence& sequence) {
+  return plan.sample_row >= 0 && sequence.request.last_logits && sequence.generated() == 0;
+}
+
+Event apply(const PlanSequence& plan, Sequence& sequence, const StepResult& result, std::span<const float> logits) {
   Event event;
   event.id = sequence.id;
-  const std::int64_t damaged = score(plan, sequence, logits, vocab);
+  const std::int64_t damaged = score(plan, sequence, result);
   if (damaged >= 0) {
     fail_request(event, damaged);
     return event;
   }
-  const bool shows_logits = shows_last_logits(plan, sequence);
+  if (shows_logits(plan, sequence)) event.last_logits.assign(logits.begin(), logits.end());
   sequence.computed += plan.tokens;
   const bool prompt_read = sequence.generated() == 0 && sequence.pending() == 0;
-  if (prompt_read) event.prompt_logprobs = sequence.prompt_logprobs;
+  if (prompt_read) show_prompt(event, sequence);
   if (plan.sample_row < 0) {
     if (prompt_read) event.finish = FinishReason::length;
     return event;
   }
-  if (shows_logits) event.last_logits.assign(logits + plan.scores * vocab, logits + (plan.scores + 1) * vocab);
-  const auto row = static_cast<std::size_t>(plan.sample_row);
-  if (result.tokens[row] < 0) {
+  if (result.tokens[static_cast<std::size_t>(plan.sample_row)] < 0) {
     fail_request(event, sequence.computed - 1);
   } else {
-    take_token(event, sequence, result.tokens[row], result.logprobs[row]);
+    take_token(event, sequence, result, plan.sample_row);
   }
   return event;
 }

@@ -2,7 +2,7 @@
 // Engine::step only; changes nothing but the sequence it is given.
 #pragma once
 
-#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/executor.h"
@@ -11,13 +11,15 @@
 
 namespace sluice::engine {
 
-// Rows of logits that this sequence wants on the host: the scored ones, then the sampled one if the request asks for
-// it.
-std::vector<std::int32_t> wanted_rows(const PlanSequence& plan, const Sequence& sequence);
+// What the sampler is to do with the rows of a sequence: choose the next token, score known ones. Written to the places
+// of the plan's rows in `params`, which has one entry for each row of logits. Points into the sequence's penalties.
+void set_params(const PlanSequence& plan, const Sequence& sequence, std::vector<SampleParams>& params);
 
-// Advances the sequence. `logits` are its wanted rows, [wanted, V]. The event carries neither a token nor an end while
-// the prompt is not finished.
-Event apply(const PlanSequence& plan, Sequence& sequence, const StepResult& result, const float* logits,
-            std::int64_t vocab);
+// Whether the row of logits that is sampled is also wanted on the host.
+bool shows_logits(const PlanSequence& plan, const Sequence& sequence);
+
+// Advances the sequence. `logits` [V] are those of its sampled row, when it shows them. The event carries neither a
+// token nor an end while the prompt is not finished.
+Event apply(const PlanSequence& plan, Sequence& sequence, const StepResult& result, std::span<const float> logits);
 
 }  // namespace sluice::engine

@@ -11,7 +11,7 @@ namespace sluice::engine {
 
 // The next `tokens` tokens of `sequence`, whose blocks hold them already.
 struct PlanItem {
-  const Sequence* sequence = nullptr;
+  Sequence* sequence = nullptr;
   std::int64_t tokens = 0;
 };
 

@@ -14,7 +14,8 @@ struct Scheduler::Draft {
   std::int64_t rows_left = 0;
 };
 
-Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits), blocks_(limits.blocks) {
+Scheduler::Scheduler(const SchedulerLimits& limits)
+    : limits_(limits), pool_(limits.blocks, limits.block_tokens, limits.share_prefixes), waiting_(limits.policy) {
   if (limits.max_sequences < 1 || limits.max_batch_tokens < limits.max_sequences ||
       limits.max_logit_rows < limits.max_sequences || limits.block_tokens < 1) {
     fail(ErrorCode::usage,
@@ -25,34 +26,20 @@ Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits), blocks_(l
   }
 }
 
-void Scheduler::add(std::unique_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
+void Scheduler::add(std::unique_ptr<Sequence> sequence) { waiting_.add(std::move(sequence)); }
 
 std::unique_ptr<Sequence> Scheduler::remove(RequestId id) {
-  const auto take = [id](auto& list) -> std::unique_ptr<Sequence> {
-    const auto it = std::find_if(list.begin(), list.end(), [id](const auto& s) { return s->id == id; });
-    if (it == list.end()) return nullptr;
-    std::unique_ptr<Sequence> found = std::move(*it);
-    list.erase(it);
-    return found;
-  };
-  std::unique_ptr<Sequence> found = take(running_);
-  if (!found) found = take(waiting_);
-  if (found) free_blocks(*found);
+  std::unique_ptr<Sequence> found = waiting_.remove(id);
+  if (found) return found;  // it holds no blocks
+  const auto it = std::find_if(running_.begin(), running_.end(), [id](const auto& s) { return s->id == id; });
+  if (it == running_.end()) return nullptr;
+  found = std::move(*it);
+  running_.erase(it);
+  free_blocks(*found);
   return found;
 }
 
-Sequence* Scheduler::running(RequestId id) {
-  const auto it = std::find_if(running_.begin(), running_.end(), [id](const auto& s) { return s->id == id; });
-  return it == running_.end() ? nullptr : it->get();
-}
-
-std::int64_t Scheduler::waiting_tokens() const {
-  std::int64_t tokens = 0;
-  for (const auto& s : waiting_) tokens += s->prompt_length();
-  return tokens;
-}
-
-StepPlan Scheduler::plan() {
+ScheduledStep Scheduler::plan() {
   Draft draft;
   const auto decoding = std::count_if(running_.begin(), running_.end(), [](const auto& s) { return s->decoding(); });
   draft.tokens_left = limits_.max_batch_tokens - decoding;
@@ -62,46 +49,95 @@ StepPlan Scheduler::plan() {
   if (preemptions_ == preemptions_before) admit(draft);
   std::vector<PlanItem> items = std::move(draft.decodes);
   items.insert(items.end(), draft.chunks.begin(), draft.chunks.end());
-  return build_plan(items, next_number_++);
+  ScheduledStep step{build_plan(items, next_number_++), {}};
+  for (const PlanItem& item : items) step.sequences.push_back(item.sequence);
+  return step;
 }
 
-// Oldest first, so that whoever loses its blocks has not been planned yet. A sequence that gets no block even so waits
-// for the next step.
+// Best rank first, so that whoever loses its blocks has not been planned yet. A sequence that gets no block even so
+// waits for the next step.
 void Scheduler::plan_running(Draft& draft) {
   for (std::size_t i = 0; i < running_.size(); ++i) {
     Sequence& s = *running_[i];
-    const std::int64_t wanted = s.decoding() ? 1 : chunk_size(draft, s);
+    const bool decoding = s.decoding();
+    if (!decoding) count_hits(s, reuse_prefix(s));
+    const std::int64_t wanted = decoding ? 1 : chunk_size(draft, s);
     if (wanted == 0) continue;
     std::int64_t tokens = reserve(s, wanted);
     while (tokens == 0 && i + 1 < running_.size()) {
-      preempt_youngest();
+      preempt_last();
       tokens = reserve(s, wanted);
     }
     if (tokens == 0) continue;
-    if (s.decoding()) {
+    if (decoding) {
       draft.decodes.push_back({&s, 1});
     } else {
-      take_chunk(draft, s, tokens);
+      plan_chunk(draft, s, tokens);
     }
   }
 }
 
 void Scheduler::admit(Draft& draft) {
   while (!waiting_.empty() && running_count() < limits_.max_sequences && draft.tokens_left > 0) {
-    Sequence& s = *waiting_.front();
+    Sequence& s = *waiting_.next(pool_);
+    const std::int64_t reused = reuse_prefix(s);
     const std::int64_t wanted = chunk_size(draft, s);
-    const bool fits = blocks_.available() - blocks_owed() >= blocks_for(s.length() + 1);
-    if (wanted == 0 || (!fits && !running_.empty())) return;
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-    take_chunk(draft, s, reserve(s, wanted));
+    const std::int64_t missing = blocks_for(s.length() + 1) - std::ssize(s.blocks);
+    const bool fits = pool_.available() - blocks_owed() >= missing;
+    if (wanted == 0 || (!fits && !running_.empty())) return free_blocks(s);
+    run(waiting_.take(&s));
+    count_hits(s, reused);
+    plan_chunk(draft, s, reserve(s, wanted));
   }
 }
 
-void Scheduler::take_chunk(Draft& draft, const Sequence& sequence, std::int64_t tokens) {
+void Scheduler::run(std::unique_ptr<Sequence> sequence) {
+  const auto at = std::find_if(running_.begin(), running_.end(),
+                               [&](const auto& s) { return outranks(*sequence, *s, limits_.policy); });
+  running_.insert(at, std::move(sequence));
+}
+
+void Scheduler::plan_chunk(Draft& draft, Sequence& sequence, std::int64_t tokens) {
   draft.chunks.push_back({&sequence, tokens});
   draft.tokens_left -= tokens;
   draft.rows_left -= score_range(sequence, tokens).count + (needs_sample(sequence, tokens) ? 1 : 0);
+}
+
+// Takes over the blocks that others have computed of what comes next, as long as nothing is computed beyond them. How
+// many tokens they hold.
+std::int64_t Scheduler::reuse_prefix(Sequence& s) {
+  const std::int64_t computed_before = s.computed;
+  const auto width = static_cast<std::size_t>(limits_.block_tokens);
+  while (s.computed == s.published * limits_.block_tokens && std::ssize(s.blocks) == s.published &&
+         s.computed + limits_.block_tokens <= s.reusable()) {
+    const std::int32_t parent = s.blocks.empty() ? PrefixCache::kRoot : s.blocks.back();
+    const std::span<const std::int32_t> tokens(s.tokens.data() + s.computed, width);
+    const std::int32_t block = pool_.acquire(parent, s.request.cache_salt, tokens);
+    if (block < 0) break;
+    s.blocks.push_back(block);
+    s.computed += limits_.block_tokens;
+    ++s.published;
+  }
+  return s.computed - computed_before;
+}
+
+void Scheduler::count_hits(Sequence& sequence, std::int64_t tokens) {
+  if (sequence.preempted) return;
+  sequence.cached_tokens += tokens;
+  prefix_hit_tokens_ += tokens;
+}
+
+void Scheduler::publish(Sequence& s) {
+  const auto width = static_cast<std::size_t>(limits_.block_tokens);
+  while ((s.published + 1) * limits_.block_tokens <= s.computed) {
+    const auto i = static_cast<std::size_t>(s.published);
+    const std::int32_t parent = i == 0 ? PrefixCache::kRoot : s.blocks[i - 1];
+    const std::span<const std::int32_t> tokens(s.tokens.data() + i * width, width);
+    const KvPool::Published result = pool_.publish(s.blocks[i], parent, s.request.cache_salt, tokens);
+    s.blocks[i] = result.block;
+    if (!result.shared) return;
+    ++s.published;
+  }
 }
 
 // As many of the pending tokens as the step's tokens and rows of logits leave room for.
@@ -116,7 +152,7 @@ std::int64_t Scheduler::chunk_size(const Draft& draft, const Sequence& sequence)
 std::int64_t Scheduler::reserve(Sequence& sequence, std::int64_t tokens) {
   const std::int64_t needed = blocks_for(sequence.computed + tokens);
   while (std::ssize(sequence.blocks) < needed) {
-    const std::int32_t block = blocks_.allocate();
+    const std::int32_t block = pool_.allocate();
     if (block < 0) break;
     sequence.blocks.push_back(block);
   }
@@ -130,18 +166,20 @@ std::int64_t Scheduler::blocks_owed() const {
   return owed;
 }
 
-void Scheduler::preempt_youngest() {
+void Scheduler::preempt_last() {
   std::unique_ptr<Sequence> s = std::move(running_.back());
   running_.pop_back();
   free_blocks(*s);
-  s->computed = 0;
-  waiting_.push_front(std::move(s));
+  s->preempted = true;
+  waiting_.add(std::move(s));
   ++preemptions_;
 }
 
 void Scheduler::free_blocks(Sequence& sequence) {
-  for (const std::int32_t block : sequence.blocks) blocks_.release(block);
+  pool_.release(sequence.blocks);
   sequence.blocks.clear();
+  sequence.computed = 0;
+  sequence.published = 0;
 }
 
 }  // namespace sluice::engine

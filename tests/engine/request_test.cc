@@ -1,4 +1,4 @@
-// Requests that are refused, with the numbers in the message; scores from logits.
+// Requests that are refused, with the numbers in the message; names of policies and types.
 #include "engine/request.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "core/error.h"
-#include "engine/scoring.h"
 
 namespace sluice::engine {
 namespace {
@@ -72,26 +71,6 @@ TEST(Request, RefusesSamplingOutOfRange) {
   EXPECT_TRUE(refused([](Sampling& s) { s.min_p = -0.01f; }));
   EXPECT_TRUE(refused([](Sampling& s) { s.min_p = kNan; }));
   EXPECT_FALSE(refused([](Sampling& s) { s = {1.5f, 40, 0.9f, 0.05f, 7}; }));
-}
-
-TEST(Scoring, LogProbabilities) {
-  const float logits[] = {0.0f, std::log(2.0f), std::log(5.0f)};
-  EXPECT_NEAR(log_probability(logits, 0), std::log(1.0 / 8.0), 1e-6);
-  EXPECT_NEAR(log_probability(logits, 2), std::log(5.0 / 8.0), 1e-6);
-  const float large[] = {1000.0f, 1000.0f};
-  EXPECT_NEAR(log_probability(large, 1), std::log(0.5), 1e-6);
-}
-
-TEST(Scoring, DamagedLogitsGiveNan) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
-  const float with_nan[] = {1.0f, std::numeric_limits<float>::quiet_NaN(), 2.0f};
-  EXPECT_TRUE(std::isnan(log_probability(with_nan, 0)));
-  const float nothing[] = {-kInf, -kInf};
-  EXPECT_TRUE(std::isnan(log_probability(nothing, 0)));
-  const float infinite[] = {kInf, 1.0f};
-  EXPECT_TRUE(std::isnan(log_probability(infinite, 1)));
-  const float masked[] = {-kInf, 3.0f};
-  EXPECT_FLOAT_EQ(log_probability(masked, 1), 0.0f);
 }
 
 }  // namespace

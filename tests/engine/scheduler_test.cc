@@ -4,106 +4,18 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <random>
 
 #include "core/error.h"
+#include "simulation.h"
 
 namespace sluice::engine {
 namespace {
 
-std::unique_ptr<Sequence> sequence(std::uint64_t id, std::int64_t prompt, std::int64_t new_tokens) {
-  auto s = std::make_unique<Sequence>();
-  s->id = RequestId{id};
-  for (std::int64_t i = 0; i < prompt; ++i) {
-    s->request.prompt.push_back(static_cast<std::int32_t>(id * 1000 + static_cast<std::uint64_t>(i)));
-  }
-  s->request.max_new_tokens = new_tokens;
-  s->tokens = s->request.prompt;
-  return s;
-}
-
-// Executes plans on a cache that remembers which (request, position, token) each cell holds.
-class Simulation {
- public:
-  explicit Simulation(const SchedulerLimits& limits) : limits_(limits), scheduler_(limits) {}
-
-  Scheduler& scheduler() { return scheduler_; }
-  bool idle() const { return scheduler_.running_count() + scheduler_.waiting_count() == 0; }
-  const std::map<std::uint64_t, std::vector<std::int32_t>>& finished() const { return finished_; }
-
-  StepPlan step() {
-    StepPlan plan = scheduler_.plan();
-    validate(plan);
-    check_limits(plan);
-    for (std::size_t i = 0; i < plan.sequences.size(); ++i) run(plan, i);
-    return plan;
-  }
-
- private:
-  struct Cell {
-    std::uint64_t request = 0;
-    std::int64_t position = -1;
-    std::int32_t token = -1;
-    bool operator==(const Cell&) const = default;
-  };
-
-  void check_limits(const StepPlan& plan) const {
-    EXPECT_LE(plan.tokens(), limits_.max_batch_tokens);
-    EXPECT_LE(std::ssize(plan.sequences), limits_.max_sequences);
-    EXPECT_LE(std::ssize(plan.logit_rows), limits_.max_logit_rows);
-    EXPECT_FALSE(plan.sequences.empty() && scheduler_.running_count() > 0) << "a step without work";
-  }
-
-  Cell& cell(const StepPlan& plan, std::size_t i, std::int64_t position) {
-    const std::int64_t block = position / limits_.block_tokens;
-    EXPECT_LT(block, plan.max_blocks);
-    const std::int32_t id =
-        plan.block_table[i * static_cast<std::size_t>(plan.max_blocks) + static_cast<std::size_t>(block)];
-    EXPECT_LT(id, limits_.blocks);
-    return cache_[id * limits_.block_tokens + position % limits_.block_tokens];
-  }
-
-  void run(const StepPlan& plan, std::size_t i) {
-    const PlanSequence& p = plan.sequences[i];
-    Sequence& s = *scheduler_.running(RequestId{p.request});
-    for (std::int32_t t = p.first_token; t < p.first_token + p.tokens; ++t) {
-      const auto row = static_cast<std::size_t>(t);
-      EXPECT_EQ(plan.positions[row], s.computed + (t - p.first_token));
-      EXPECT_EQ(plan.token_ids[row], s.tokens[static_cast<std::size_t>(plan.positions[row])]);
-      cell(plan, i, plan.positions[row]) = {p.request, plan.positions[row], plan.token_ids[row]};
-    }
-    s.computed += p.tokens;
-    for (std::int64_t position = 0; position < s.computed; ++position) {
-      const Cell expected{p.request, position, s.tokens[static_cast<std::size_t>(position)]};
-      ASSERT_EQ(cell(plan, i, position), expected) << "request " << p.request << " position " << position;
-    }
-    for (std::int32_t r = 0; r < p.scores; ++r) {
-      ASSERT_EQ(plan.logit_rows[static_cast<std::size_t>(p.first_score + r)], p.first_token + p.score_offset + r);
-      ASSERT_EQ(plan.positions[static_cast<std::size_t>(p.first_token + p.score_offset + r)], s.scored());
-      s.prompt_logprobs.push_back(0.0f);
-    }
-    generate(plan, p, s);
-  }
-
-  void generate(const StepPlan& plan, const PlanSequence& p, Sequence& s) {
-    ASSERT_EQ(p.sample_row >= 0, s.pending() == 0);
-    if (p.sample_row < 0) return;
-    ASSERT_EQ(plan.logit_rows[static_cast<std::size_t>(p.sample_row)], p.first_token + p.tokens - 1);
-    s.tokens.push_back(static_cast<std::int32_t>(p.request * 1000 + static_cast<std::uint64_t>(s.length())));
-    if (s.generated() < s.request.max_new_tokens) return;
-    if (s.request.prompt_logprobs) {
-      ASSERT_EQ(s.scored(), s.prompt_length() - 1);
-    }
-    finished_[p.request] = s.tokens;
-    scheduler_.remove(RequestId{p.request});
-  }
-
-  SchedulerLimits limits_;
-  Scheduler scheduler_;
-  std::map<std::int64_t, Cell> cache_;
-  std::map<std::uint64_t, std::vector<std::int32_t>> finished_;
-};
+using testing::make_sequence;
+using testing::own_tokens;
+using testing::sequence;
+using testing::Simulation;
 
 TEST(Scheduler, RefusesLimitsThatCouldStallIt) {
   EXPECT_THROW(Scheduler({15, 16, 64, 16, 10}), Error);
@@ -113,7 +25,7 @@ TEST(Scheduler, RefusesLimitsThatCouldStallIt) {
 
 TEST(Scheduler, ChunksAPromptAndThenTakesOneTokenAStep) {
   Simulation sim({8, 4, 8, 4, 10});
-  sim.scheduler().add(sequence(1, 19, 3));
+  sim.add(sequence(1, 19, 3));
   EXPECT_EQ(sim.step().tokens(), 8);
   EXPECT_EQ(sim.step().tokens(), 8);
   const StepPlan last = sim.step();
@@ -127,9 +39,9 @@ TEST(Scheduler, ChunksAPromptAndThenTakesOneTokenAStep) {
 
 TEST(Scheduler, DecodesGoFirstAndPromptsFillTheRest) {
   Simulation sim({8, 4, 8, 4, 20});
-  sim.scheduler().add(sequence(1, 2, 10));
+  sim.add(sequence(1, 2, 10));
   sim.step();
-  sim.scheduler().add(sequence(2, 20, 1));
+  sim.add(sequence(2, 20, 1));
   const StepPlan plan = sim.step();
   ASSERT_EQ(plan.sequences.size(), 2u);
   EXPECT_EQ(plan.sequences[0].request, 1u);
@@ -141,8 +53,8 @@ TEST(Scheduler, DecodesGoFirstAndPromptsFillTheRest) {
 TEST(Scheduler, YoungestGivesWayAndIsComputedAgain) {
   // 6 blocks of 2: both sequences are admitted (2 blocks each, and one more owed), but cannot both grow to 9 tokens.
   Simulation sim({16, 4, 16, 2, 6});
-  sim.scheduler().add(sequence(1, 3, 6));
-  sim.scheduler().add(sequence(2, 3, 6));
+  sim.add(sequence(1, 3, 6));
+  sim.add(sequence(2, 3, 6));
   int steps = 0;
   while (!sim.idle() && ++steps < 100) sim.step();
   EXPECT_GT(sim.scheduler().preemptions(), 0);
@@ -152,8 +64,8 @@ TEST(Scheduler, YoungestGivesWayAndIsComputedAgain) {
 
 TEST(Scheduler, WaitsForRoomForAWholePrompt) {
   Simulation sim({64, 4, 64, 4, 8});
-  sim.scheduler().add(sequence(1, 20, 4));
-  sim.scheduler().add(sequence(2, 12, 1));  // 4 blocks with its next token; 3 are free, 1 is owed
+  sim.add(sequence(1, 20, 4));
+  sim.add(sequence(2, 12, 1));  // 4 blocks with its next token; 3 are free, 1 is owed
   const StepPlan plan = sim.step();
   EXPECT_EQ(plan.sequences.size(), 1u);
   EXPECT_EQ(sim.scheduler().waiting_count(), 1);
@@ -161,8 +73,8 @@ TEST(Scheduler, WaitsForRoomForAWholePrompt) {
 
 TEST(Scheduler, RemoveFreesBlocksWhereverTheSequenceIs) {
   Simulation sim({8, 1, 8, 4, 10});
-  sim.scheduler().add(sequence(1, 12, 5));
-  sim.scheduler().add(sequence(2, 12, 5));
+  sim.add(sequence(1, 12, 5));
+  sim.add(sequence(2, 12, 5));
   sim.step();
   EXPECT_GT(sim.scheduler().blocks().used(), 0);
   EXPECT_NE(sim.scheduler().remove(RequestId{1}), nullptr);
@@ -175,7 +87,7 @@ TEST(Scheduler, RemoveFreesBlocksWhereverTheSequenceIs) {
 
 TEST(Scheduler, FirstComeFirstServed) {
   Simulation sim({4, 2, 4, 4, 30});
-  for (std::uint64_t id = 1; id <= 5; ++id) sim.scheduler().add(sequence(id, 6, 2));
+  for (std::uint64_t id = 1; id <= 5; ++id) sim.add(sequence(id, 6, 2));
   std::vector<std::uint64_t> order;
   int steps = 0;
   while (!sim.idle() && ++steps < 200) {
@@ -208,7 +120,7 @@ TEST(Scheduler, RandomLoadAlwaysFinishes) {
         auto s =
             sequence(next_id++, 1 + static_cast<std::int64_t>(rng() % 14), 1 + static_cast<std::int64_t>(rng() % 11));
         s->request.prompt_logprobs = rng() % 3 == 0;
-        sim.scheduler().add(std::move(s));
+        sim.add(std::move(s));
       }
       if (rng() % 40 == 0 && sim.scheduler().remove(RequestId{1 + rng() % 12}) != nullptr) ++cancelled;
       sim.step();
