@@ -3,7 +3,8 @@
 //
 // Order of a layer on one stream: routing kernel > launch_experts > finalise kernel. Called by the Hopper runner, its
 // tests and its bench. Nothing here owns memory, allocates or synchronises; all pointers are device pointers; the
-// functions are thread-safe. Plain C++: also included by files that nvcc does not compile.
+// functions are thread-safe. Plain C++: also included by files that nvcc does not compile (there __host__ and
+// __device__ are empty).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -38,11 +39,11 @@ inline constexpr std::int32_t kRecordBytes = kRecordRows * kBlockBytes;
 inline constexpr std::int32_t kTileRecords = 4;
 inline constexpr std::int32_t kRowGroup = 8;  // token rows are handled, and experts are padded, in groups of 8
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
+__host__ __device__ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+__host__ __device__ constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 
 // Elements of a K block.
-constexpr std::int32_t block_elements(Format format) { return format == Format::bf16 ? 64 : 128; }
+__host__ __device__ constexpr std::int32_t block_elements(Format format) { return format == Format::bf16 ? 64 : 128; }
 
 struct Extents {
   std::int32_t k_blocks1, k_blocks2;  // of H (GEMM1 input), of I (GEMM2 input)
@@ -50,7 +51,7 @@ struct Extents {
   std::int32_t tiles1, tiles2;        // row tiles
 };
 
-constexpr Extents extents(const Shape& shape) {
+__host__ __device__ constexpr Extents extents(const Shape& shape) {
   const std::int32_t k = block_elements(shape.format);
   Extents e{};
   e.k_blocks1 = static_cast<std::int32_t>(ceil_div(shape.hidden, k));
@@ -105,17 +106,18 @@ cudaError_t launch_pack(const PackArgs& args, cudaStream_t stream);
 // An expert's rows are cut into token tiles of at most Plan::token_tile rows, see token_tile_rows().
 
 // Upper bound of padded rows, a multiple of 8; also P, the row stride of images and scales.
-constexpr std::int64_t max_padded_rows(std::int64_t routes, std::int64_t experts) {
+__host__ __device__ constexpr std::int64_t max_padded_rows(std::int64_t routes, std::int64_t experts) {
   return round_up(routes, kRowGroup) + (kRowGroup) * (experts < routes ? experts : routes);
 }
 
 // Upper bound of token tiles.
-constexpr std::int64_t max_token_tiles(std::int64_t routes, std::int64_t experts, std::int64_t token_tile) {
+__host__ __device__ constexpr std::int64_t max_token_tiles(std::int64_t routes, std::int64_t experts,
+                                                           std::int64_t token_tile) {
   return (experts < routes ? experts : routes) + routes / token_tile;
 }
 
 // Rows of each token tile but the last of an expert with `rows` rows; there are ceil(rows / token_tile) of them.
-constexpr std::int32_t token_tile_rows(std::int32_t rows, std::int32_t token_tile) {
+__host__ __device__ constexpr std::int32_t token_tile_rows(std::int32_t rows, std::int32_t token_tile) {
   const std::int64_t tiles = ceil_div(rows, token_tile);
   return tiles == 0 ? 0 : static_cast<std::int32_t>(round_up(ceil_div(rows, tiles), kRowGroup));
 }
@@ -140,12 +142,13 @@ struct RouteTables {
 // Byte of an image where chunk c (16 bytes, 0-7) of K block kb of padded row r starts; P = row stride of the image.
 // Layout [K block][P][128], the chunks of a row swizzled. Columns from H (or I) to the end of the last K block must be
 // zero in every row that is not a gap.
-constexpr std::int64_t image_offset(std::int64_t kb, std::int64_t r, std::int64_t c, std::int64_t padded_rows) {
+__host__ __device__ constexpr std::int64_t image_offset(std::int64_t kb, std::int64_t r, std::int64_t c,
+                                                        std::int64_t padded_rows) {
   return (kb * padded_rows + r) * kBlockBytes + ((c ^ (r & 7)) * 16);
 }
 
 // Within the K blocks of an fp8 intermediate, byte p (0-127) holds this column; bf16 keeps the natural order.
-constexpr std::int32_t fp8_intermediate_column(std::int32_t p) {
+__host__ __device__ constexpr std::int32_t fp8_intermediate_column(std::int32_t p) {
   return (p / 64) * 64 + (p % 2) * 32 + (p / 16 % 4) * 8 + (p % 16) / 2;
 }
 

@@ -1,0 +1,94 @@
+// Bulk copies between global and shared memory, transposing stores to shared memory, and packed conversions.
+//
+// Called by the kernels of cuda/sm90. Stateless wrappers of one instruction each. Bulk copies: addresses and sizes are
+// multiples of 16.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice::cuda::ptx {
+
+// Global to shared; `bytes` are added to `barrier` when they have arrived. One thread.
+__device__ __forceinline__ void bulk_load(std::uint32_t to, const void* from, std::uint32_t bytes,
+                                          std::uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+// Cache policy for data that is read once.
+__device__ __forceinline__ std::uint64_t policy_evict_first() {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+__device__ __forceinline__ void bulk_load_hint(std::uint32_t to, const void* from, std::uint32_t bytes,
+                                               std::uint32_t barrier, std::uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
+// Shared to global, as part of the current group of this thread.
+__device__ __forceinline__ void bulk_store(void* to, std::uint32_t from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Until the sources of this thread's stores may be overwritten.
+__device__ __forceinline__ void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+
+// Until this thread's stores have been made.
+__device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+// Stores 8 x 8 matrices of 16-bit elements transposed. Lane l holds elements (l / 4, 2 * (l % 4) + {0, 1}) of each;
+// they end in row 2 * (l % 4) + {0, 1} of the stored matrix, at element l / 4. Lane l gives the address of row l % 8 of
+// matrix l / 8.
+__device__ __forceinline__ void store_matrix_transposed(std::uint32_t row, std::uint32_t a) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(row), "r"(a) : "memory");
+}
+
+__device__ __forceinline__ void store_matrix_transposed(std::uint32_t row, std::uint32_t a, std::uint32_t b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(row), "r"(a), "r"(b) : "memory");
+}
+
+__device__ __forceinline__ void store_matrix_transposed(std::uint32_t row, std::uint32_t a, std::uint32_t b,
+                                                        std::uint32_t c, std::uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+}
+
+// Two floats rounded to bf16, the first in the low half.
+__device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
+  std::uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// Two floats rounded to e4m3 (saturating; NaN stays NaN), the first in the low byte.
+__device__ __forceinline__ std::uint32_t pack_e4m3(float low, float high) {
+  std::uint16_t packed;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// The smaller (larger) of two; NaN if either is.
+__device__ __forceinline__ float min_nan(float a, float b) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+
+__device__ __forceinline__ float max_nan(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+
+}  // namespace sluice::cuda::ptx

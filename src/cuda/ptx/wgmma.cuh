@@ -1,0 +1,92 @@
+// Warpgroup matrix products, both operands in shared memory: D[64, N] (+)= A[64, 32 bytes] * B[N, 32 bytes]^T in fp32.
+//
+// Called by the GEMM kernels of cuda/sm90, by all four warps of a warpgroup together. Lane l of warp w holds in
+// d[4 j + i] row 16 w + l / 4 + 8 (i / 2), column 8 j + 2 (l % 4) + i % 2. Stateless.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace sluice::cuda::ptx {
+
+// Operand in rows of 128 bytes, chunks of 16 swizzled by row & 7, starting at a multiple of 1024 (plus 32 k for the
+// k-th slice of a row).
+__device__ __forceinline__ std::uint64_t swizzled_operand(std::uint32_t shared_address) {
+  constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
+  constexpr std::uint64_t kGroupStride = std::uint64_t{1024 >> 4} << 32;
+  constexpr std::uint64_t kUnusedStride = std::uint64_t{1} << 16;
+  return kSwizzle128 | kGroupStride | kUnusedStride | ((shared_address & 0x3ffff) >> 4);
+}
+
+// What to add to an operand to step 32 bytes along its rows.
+inline constexpr std::uint64_t kSliceStep = 32 >> 4;
+
+// Before the first product, and after registers of D were touched.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+template <int Pending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
+
+// Keeps the compiler from moving accesses to d across.
+template <int Count>
+__device__ __forceinline__ void keep_in_registers(float (&d)[Count]) {
+#pragma unroll
+  for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+enum class Operand { bf16, e4m3 };
+
+// wgmma<N, Type>(d, a, b, p): the first N / 2 registers of d; p = 0 starts from zero.
+// clang-format off
+#define SLUICE_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define SLUICE_D8(i) SLUICE_D4(i), SLUICE_D4(i + 4)
+#define SLUICE_D16(i) SLUICE_D8(i), SLUICE_D8(i + 8)
+#define SLUICE_D32(i) SLUICE_D16(i), SLUICE_D16(i + 16)
+#define SLUICE_R4 "%0,%1,%2,%3"
+#define SLUICE_R8 SLUICE_R4 ",%4,%5,%6,%7"
+#define SLUICE_R16 SLUICE_R8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define SLUICE_R32 SLUICE_R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define SLUICE_R48 SLUICE_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define SLUICE_R64 SLUICE_R48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+
+// `regs` names the registers of D, A, B, P the operands behind them.
+#define SLUICE_WGMMA(n, type, k, name, transposes, regs, A, B, P, ...)                                       \
+  template <int N, Operand Type, int Count>                                                                  \
+  __device__ __forceinline__ auto wgmma(float (&d)[Count], std::uint64_t a, std::uint64_t b, int p)     \
+      ->std::enable_if_t<N == n && Type == Operand::type> {                                                  \
+    static_assert(Count >= n / 2);                                                                           \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " P ", 0;\n"                                              \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k" #k ".f32." #name "." #name " {" regs "}, " A ", " \
+                 B ", p, 1, 1" transposes ";\n}\n"                                                           \
+                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(p));                                                    \
+  }
+#define SLUICE_WGMMA_BOTH(n, regs, A, B, P, ...)                                    \
+  SLUICE_WGMMA(n, bf16, 16, bf16, ", 0, 0", regs, A, B, P, __VA_ARGS__)             \
+  SLUICE_WGMMA(n, e4m3, 32, e4m3, "", regs, A, B, P, __VA_ARGS__)
+
+SLUICE_WGMMA_BOTH(8, SLUICE_R4, "%4", "%5", "%6", SLUICE_D4(0))
+SLUICE_WGMMA_BOTH(16, SLUICE_R8, "%8", "%9", "%10", SLUICE_D8(0))
+SLUICE_WGMMA_BOTH(32, SLUICE_R16, "%16", "%17", "%18", SLUICE_D16(0))
+SLUICE_WGMMA_BOTH(64, SLUICE_R32, "%32", "%33", "%34", SLUICE_D32(0))
+SLUICE_WGMMA_BOTH(96, SLUICE_R48, "%48", "%49", "%50", SLUICE_D32(0), SLUICE_D16(32))
+SLUICE_WGMMA_BOTH(128, SLUICE_R64, "%64", "%65", "%66", SLUICE_D32(0), SLUICE_D32(32))
+// clang-format on
+
+#undef SLUICE_D4
+#undef SLUICE_D8
+#undef SLUICE_D16
+#undef SLUICE_D32
+#undef SLUICE_R4
+#undef SLUICE_R8
+#undef SLUICE_R16
+#undef SLUICE_R32
+#undef SLUICE_R48
+#undef SLUICE_R64
+#undef SLUICE_WGMMA
+#undef SLUICE_WGMMA_BOTH
+
+}  // namespace sluice::cuda::ptx

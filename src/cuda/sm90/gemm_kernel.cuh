@@ -1,0 +1,194 @@
+// The expert GEMM kernel: FC1 and FC2 of all experts of a layer in one persistent launch.
+//
+// Launched by gemm_*.cu. One block of 384 threads per multiprocessor: warpgroups 0 and 1 multiply, warpgroup 2 has a
+// warp that loads weights, one that loads token rows and one that stores tiles of the intermediate. Weights do not
+// depend on the first GEMM, so their loads run ahead of it through the ring; only the token rows of FC2 wait for a
+// counter per token tile. With a cluster of several blocks these share the K range of each tile.
+#pragma once
+
+#include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/sync.cuh"
+#include "cuda/sm90/gemm_epilogue.cuh"
+
+namespace sluice::cuda::sm90 {
+
+// A block's place: blocks of a cluster work on the same items.
+struct Place {
+  std::uint32_t rank, split;  // in the cluster
+  std::int32_t first, step;   // items
+};
+
+__device__ __forceinline__ Place place_of_block() {
+  std::uint32_t split;
+  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(split));
+  return {split == 1 ? 0 : ptx::cluster_rank(), split, static_cast<std::int32_t>(blockIdx.x / split),
+          static_cast<std::int32_t>(gridDim.x / split)};
+}
+
+template <int NT>
+__device__ __forceinline__ void init_barriers(std::uint32_t base, std::uint32_t split) {
+  using S = SharedLayout<NT>;
+  constexpr std::uint32_t kWarps = kConsumers / 32;
+  for (int s = 0; s < S::kStages; ++s) {
+    ptx::mbarrier_init(base + S::kFull + 8 * s, 2);
+    ptx::mbarrier_init(base + S::kEmpty + 8 * s, kWarps);
+  }
+  ptx::mbarrier_init(base + S::kReduceFull, split > 1 ? (split - 1) * kWarps : 1);
+  ptx::mbarrier_init(base + S::kReduceEmpty, kWarps);
+  ptx::fence_mbarrier_init();
+}
+
+// Weight records, with the scales of their blocks. One thread.
+template <int NT, Format F>
+__device__ __forceinline__ void load_weights(const GemmArgs& args, const WorkList& work, const Place& place,
+                                             std::uint32_t base) {
+  using S = SharedLayout<NT>;
+  RingCursor<S::kStages> ring;
+  for (std::int32_t i = place.first; i < work.total(); i += place.step) {
+    const WorkItem w = work.item(i);
+    const GemmSide& side = args.sides[w.side];
+    const std::int32_t records = min(kTileRecords, side.records - w.row_tile * kTileRecords);
+    const std::uint32_t bytes = records * kRecordBytes;
+    const KRange range = k_range(side.k_blocks, place.rank, place.split);
+    const std::uint8_t* from = side.weights + w.expert * side.expert_bytes +
+                               static_cast<std::int64_t>(w.row_tile) * side.k_blocks * S::kStageA +
+                               static_cast<std::int64_t>(range.begin) * bytes;
+    const float* scale =
+        side.block_scale +
+        ((static_cast<std::int64_t>(w.expert) * side.tiles + w.row_tile) * side.k_blocks + range.begin) * 4;
+    for (std::int32_t kb = range.begin; kb < range.end; ++kb) {
+      const std::uint32_t full = base + S::kFull + 8 * ring.stage;
+      ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
+      ptx::mbarrier_arrive_expect(full, bytes + (F == Format::fp8_block ? 16 : 0));
+      ptx::bulk_load(base + S::kA + ring.stage * S::kStageA, from, bytes, full);
+      if constexpr (F == Format::fp8_block) {
+        ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes, scale, 16, full);
+        scale += 4;
+      }
+      from += bytes;
+      ring.advance();
+    }
+  }
+}
+
+// Token rows, with their scales. One thread.
+template <int NT, Format F>
+__device__ __forceinline__ void load_tokens(const GemmArgs& args, const WorkList& work, const Place& place,
+                                            std::uint32_t base) {
+  using S = SharedLayout<NT>;
+  RingCursor<S::kStages> ring;
+  for (std::int32_t i = place.first; i < work.total(); i += place.step) {
+    const WorkItem w = work.item(i);
+    const GemmSide& side = args.sides[w.side];
+    const std::uint32_t groups = (w.rows + kRowGroup - 1) / kRowGroup;
+    const KRange range = k_range(side.k_blocks, place.rank, place.split);
+    if (w.side == 1 && args.wait_ready) {
+      while (ptx::load_acquire(args.routes.ready + w.token_tile) < static_cast<std::uint32_t>(args.sides[0].tiles)) {
+      }
+      ptx::fence_async_global();
+    }
+    for (std::int32_t kb = range.begin; kb < range.end; ++kb) {
+      const std::uint32_t full = base + S::kFull + 8 * ring.stage;
+      const std::int64_t row = kb * args.padded_rows + w.first_row;
+      ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
+      ptx::mbarrier_arrive_expect(full, groups * (1024 + (F == Format::fp8_block ? 32 : 0)));
+      ptx::bulk_load(base + S::kB + ring.stage * S::kStageB, side.image + row * kBlockBytes, groups * 1024, full);
+      if constexpr (F == Format::fp8_block) {
+        ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes + 16, side.image_scale + row, groups * 32, full);
+      }
+      ring.advance();
+    }
+  }
+}
+
+// Copies staged tiles of the intermediate out and then counts them as ready. One warp.
+template <int NT, Format F>
+__device__ __forceinline__ void store_intermediate(const GemmArgs& args, const WorkList& work, const Place& place,
+                                                   std::uint32_t base, bool leader) {
+  using S = SharedLayout<NT>;
+  constexpr int kBlocks = F == Format::bf16 ? 2 : 1;  // K blocks of FC2 in a row tile of FC1
+  for (std::int32_t i = place.first; i < work.total(); i += place.step) {
+    const WorkItem w = work.item(i);
+    if (w.side == 1) break;
+    ptx::barrier_sync(kBarrierStaged, kStoringThreads);
+    if (leader) {
+      const std::uint32_t bytes = (w.rows + kRowGroup - 1) / kRowGroup * 1024;
+      for (int b = 0; b < kBlocks; ++b) {
+        const std::int64_t kb = w.row_tile * kBlocks + b;
+        if (kb >= args.sides[1].k_blocks) break;
+        ptx::bulk_store(args.h + (kb * args.padded_rows + w.first_row) * kBlockBytes,
+                        base + S::kStagingAt + b * NT * kBlockBytes, bytes);
+      }
+      ptx::bulk_commit();
+      ptx::bulk_wait_read();
+    }
+    __syncwarp();
+    ptx::barrier_arrive(kBarrierStagingFree, kStoringThreads);
+    if (leader) {
+      ptx::bulk_wait();
+      ptx::fence_async_global();
+      ptx::add_release(args.routes.ready + w.token_tile, 1);
+    }
+    __syncwarp();
+  }
+}
+
+template <int NT, Format F, bool Curve>
+__device__ __forceinline__ void consume(const GemmArgs& args, const WorkList& work, const Place& place,
+                                        const Consumer& c) {
+  RingCursor<SharedLayout<NT>::kStages> ring;
+  bool staging_busy = false;
+  std::uint32_t sequence = 0;
+  for (std::int32_t i = place.first; i < work.total(); i += place.step, ++sequence) {
+    const WorkItem w = work.item(i);
+    const GemmSide& side = args.sides[w.side];
+    const KRange range = k_range(side.k_blocks, place.rank, place.split);
+    Accumulators<NT> acc;
+    multiply_rows<NT, F>(c, ring, range.end - range.begin, w.rows, acc);
+    const RowTerms terms = load_row_terms<F>(c, side, w);
+    if constexpr (SharedLayout<NT>::kMaxSplit > 1) {
+      if (place.split > 1) reduce_over_cluster<NT>(c, place.rank, place.split, sequence, acc);
+      if (place.rank != 0) continue;
+    }
+    if (w.side == 0) {
+      finish_first<NT, F, Curve>(c, args, w, terms, acc, staging_busy);
+    } else {
+      finish_second<NT, F>(c, args, w, terms, acc, staging_busy);
+    }
+  }
+  wait_staging_free(staging_busy);
+}
+
+template <int NT, Format F, bool Curve>
+__global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant__ GemmArgs args) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const std::uint32_t base = ptx::shared_address(shared);
+  const Place place = place_of_block();
+  const std::int32_t lane = threadIdx.x % 32;
+  const std::int32_t warp = threadIdx.x / 32;
+  if (threadIdx.x == 0) init_barriers<NT>(base, place.split);
+  if (place.split > 1) {
+    ptx::cluster_sync();
+  } else {
+    __syncthreads();
+  }
+  ptx::wait_for_previous_kernel();
+  ptx::allow_next_kernel();
+  const WorkList work(args);
+  if (warp >= kConsumers / 32) {
+    ptx::registers_shrink<32>();
+    const std::int32_t role = warp - kConsumers / 32;
+    if (role == 0 && lane == 0) load_weights<NT, F>(args, work, place, base);
+    if (role == 1 && lane == 0) load_tokens<NT, F>(args, work, place, base);
+    const bool staged = F != Format::fp8_tensor || args.h_f32 == nullptr;
+    if (role == 2 && place.rank == 0 && staged) store_intermediate<NT, F>(args, work, place, base, lane == 0);
+  } else {
+    ptx::registers_grow<240>();
+    const Consumer c{shared, base, warp / 4, warp % 4, lane};
+    consume<NT, F, Curve>(args, work, place, c);
+  }
+  __syncwarp();
+  if (place.split > 1) ptx::cluster_sync();
+}
+
+}  // namespace sluice::cuda::sm90

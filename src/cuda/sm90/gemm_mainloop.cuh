@@ -1,0 +1,203 @@
+// Main loop of the expert GEMM kernel: one warpgroup multiplies its 128 packed rows by up to N token rows.
+//
+// Called by the consumer warpgroups. Stages arrive in a ring of shared memory and are given back here. bf16 sums in the
+// tensor core's fp32 accumulators; fp8 sums 128 products there and adds the segments in fp32 registers, scaled first in
+// fp8_block (recipe.h; the scaled add is one fused multiply-add).
+#pragma once
+
+#include "cuda/ptx/sync.cuh"
+#include "cuda/ptx/wgmma.cuh"
+#include "cuda/sm90/gemm_work.cuh"
+
+namespace sluice::cuda::sm90 {
+
+// Where a consumer thread stands.
+struct Consumer {
+  unsigned char* shared;  // dynamic shared memory
+  std::uint32_t base;     // its address
+  std::int32_t group;     // warpgroup, 0 or 1
+  std::int32_t warp;      // of the warpgroup
+  std::int32_t lane;
+};
+
+template <int NT>
+__device__ __forceinline__ void release_stage(const Consumer& c, std::uint32_t stage) {
+  if (c.lane == 0) ptx::mbarrier_arrive(c.base + SharedLayout<NT>::kEmpty + 8 * stage);
+}
+
+template <int NT>
+using Accumulators = float[2][NT / 2];  // [record of the warpgroup][element of the m64 fragment]
+
+// One K block of record m into d.
+template <int NT, int N, ptx::Operand Type>
+__device__ __forceinline__ void multiply_block(const Consumer& c, std::uint32_t stage, int m, float (&d)[NT / 2],
+                                               bool accumulate) {
+  using S = SharedLayout<NT>;
+  const std::uint64_t a = ptx::swizzled_operand(c.base + S::kA + stage * S::kStageA + (2 * c.group + m) * kRecordBytes);
+  const std::uint64_t b = ptx::swizzled_operand(c.base + S::kB + stage * S::kStageB);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    ptx::wgmma<N, Type>(d, a + k * ptx::kSliceStep, b + k * ptx::kSliceStep, (accumulate || k > 0) ? 1 : 0);
+  }
+}
+
+template <int NT, int N>
+__device__ __forceinline__ void clear(Accumulators<NT>& acc) {
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) acc[m][i] = 0.0f;
+    ptx::keep_in_registers(acc[m]);
+  }
+}
+
+template <int NT, int N>
+__device__ __forceinline__ void multiply_bf16(const Consumer& c, RingCursor<SharedLayout<NT>::kStages>& ring,
+                                              std::int32_t blocks, Accumulators<NT>& acc) {
+  using S = SharedLayout<NT>;
+  std::uint32_t previous = 0;
+  clear<NT, N>(acc);
+  for (std::int32_t i = 0; i < blocks; ++i) {
+    ptx::mbarrier_wait(c.base + S::kFull + 8 * ring.stage, ring.phase);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int m = 0; m < 2; ++m) multiply_block<NT, N, ptx::Operand::bf16>(c, ring.stage, m, acc[m], true);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<1>();
+    if (i > 0) release_stage<NT>(c, previous);
+    previous = ring.stage;
+    ring.advance();
+  }
+  ptx::wgmma_wait<0>();
+#pragma unroll
+  for (int m = 0; m < 2; ++m) ptx::keep_in_registers(acc[m]);
+  if (blocks > 0) release_stage<NT>(c, previous);
+}
+
+// acc += chain * scales of the segment; row halves r and r + 8 of the fragment have a weight scale each.
+template <int NT, int N, Format F>
+__device__ __forceinline__ void promote(const Consumer& c, std::uint32_t stage, const float (&chain)[NT / 2],
+                                        float (&acc)[NT / 2]) {
+  if constexpr (F == Format::fp8_tensor) {
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) acc[i] += chain[i];
+    return;
+  }
+  using S = SharedLayout<NT>;
+  const float* scales = reinterpret_cast<const float*>(c.shared + S::kScales + stage * S::kScaleBytes);
+  const float2 w = *reinterpret_cast<const float2*>(scales + 2 * c.group);
+  const float* x = scales + 4 + 2 * (c.lane & 3);
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j) {
+    const float2 s = *reinterpret_cast<const float2*>(x + 8 * j);
+    acc[4 * j] = fmaf(chain[4 * j], s.x * w.x, acc[4 * j]);
+    acc[4 * j + 1] = fmaf(chain[4 * j + 1], s.y * w.x, acc[4 * j + 1]);
+    acc[4 * j + 2] = fmaf(chain[4 * j + 2], s.x * w.y, acc[4 * j + 2]);
+    acc[4 * j + 3] = fmaf(chain[4 * j + 3], s.y * w.y, acc[4 * j + 3]);
+  }
+}
+
+// Two chains in flight while registers allow it; with 128 tokens one, and the other warpgroup keeps the tensor core
+// busy meanwhile.
+template <int NT, int N, Format F>
+__device__ __forceinline__ void multiply_fp8(const Consumer& c, RingCursor<SharedLayout<NT>::kStages>& ring,
+                                             std::int32_t blocks, Accumulators<NT>& acc) {
+  using S = SharedLayout<NT>;
+  constexpr int kChains = NT > 64 ? 1 : 2;
+  float chain[kChains][NT / 2];
+  clear<NT, N>(acc);
+  for (std::int32_t n = 0; n < blocks; ++n) {
+    ptx::mbarrier_wait(c.base + S::kFull + 8 * ring.stage, ring.phase);
+#pragma unroll
+    for (int m = 0; m < kChains; ++m) {
+      ptx::keep_in_registers(chain[m]);
+      ptx::wgmma_fence();
+      multiply_block<NT, N, ptx::Operand::e4m3>(c, ring.stage, m, chain[m], false);
+      ptx::wgmma_commit();
+    }
+    if constexpr (kChains == 2) {
+      ptx::wgmma_wait<1>();
+      ptx::keep_in_registers(chain[0]);
+      promote<NT, N, F>(c, ring.stage, chain[0], acc[0]);
+    } else {
+      ptx::wgmma_wait<0>();
+      ptx::keep_in_registers(chain[0]);
+      promote<NT, N, F>(c, ring.stage, chain[0], acc[0]);
+      ptx::keep_in_registers(chain[0]);
+      ptx::wgmma_fence();
+      multiply_block<NT, N, ptx::Operand::e4m3>(c, ring.stage, 1, chain[0], false);
+      ptx::wgmma_commit();
+    }
+    ptx::wgmma_wait<0>();
+    ptx::keep_in_registers(chain[kChains - 1]);
+    promote<NT, N, F>(c, ring.stage, chain[kChains - 1], acc[1]);
+    release_stage<NT>(c, ring.stage);
+    ring.advance();
+  }
+}
+
+template <int NT, int N, Format F>
+__device__ __forceinline__ void multiply(const Consumer& c, RingCursor<SharedLayout<NT>::kStages>& ring,
+                                         std::int32_t blocks, Accumulators<NT>& acc) {
+  if constexpr (F == Format::bf16) {
+    multiply_bf16<NT, N>(c, ring, blocks, acc);
+  } else {
+    multiply_fp8<NT, N, F>(c, ring, blocks, acc);
+  }
+}
+
+// With the narrowest product that covers `rows`; large token tiles are where the tensor core is the limit. In fp8 the
+// registers of the variants together would exceed what a thread has.
+template <int NT, Format F>
+__device__ __forceinline__ void multiply_rows(const Consumer& c, RingCursor<SharedLayout<NT>::kStages>& ring,
+                                              std::int32_t blocks, std::int32_t rows, Accumulators<NT>& acc) {
+  if constexpr (NT == 128 && F == Format::bf16) {
+    if (rows <= 32) return multiply<NT, 32, F>(c, ring, blocks, acc);
+    if (rows <= 64) return multiply<NT, 64, F>(c, ring, blocks, acc);
+    if (rows <= 96) return multiply<NT, 96, F>(c, ring, blocks, acc);
+  }
+  multiply<NT, NT, F>(c, ring, blocks, acc);
+}
+
+// Adds the partial sums of the cluster in ascending K order in block 0; `parity` counts the items of this cluster.
+template <int NT>
+__device__ __forceinline__ void reduce_over_cluster(const Consumer& c, std::uint32_t rank, std::uint32_t split,
+                                                    std::uint32_t sequence, Accumulators<NT>& acc) {
+  using S = SharedLayout<NT>;
+  const std::uint32_t thread = c.group * 128 + c.warp * 32 + c.lane;
+  constexpr int kVectors = NT / 4;
+  if (rank != 0) {
+    if (sequence > 0) ptx::mbarrier_wait_cluster(c.base + S::kReduceEmpty, (sequence - 1) & 1);
+    const std::uint32_t to =
+        ptx::cluster_address(c.base + S::kReduceAt + (rank - 1) * kConsumers * NT * 4 + thread * 16, 0);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const float* d = &acc[v * 4 / (NT / 2)][v * 4 % (NT / 2)];
+      ptx::store_cluster(to + v * kConsumers * 16, d[0], d[1], d[2], d[3]);
+    }
+    __syncwarp();
+    if (c.lane == 0) ptx::mbarrier_arrive_remote(ptx::cluster_address(c.base + S::kReduceFull, 0));
+    return;
+  }
+  ptx::mbarrier_wait_cluster(c.base + S::kReduceFull, sequence & 1);
+  for (std::uint32_t r = 1; r < split; ++r) {
+    const unsigned char* from = c.shared + S::kReduceAt + (r - 1) * kConsumers * NT * 4 + thread * 16;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const float4 p = *reinterpret_cast<const float4*>(from + v * kConsumers * 16);
+      float* d = &acc[v * 4 / (NT / 2)][v * 4 % (NT / 2)];
+      d[0] += p.x;
+      d[1] += p.y;
+      d[2] += p.z;
+      d[3] += p.w;
+    }
+  }
+  __syncwarp();
+  if (c.lane == 0) {
+    for (std::uint32_t r = 1; r < split; ++r) {
+      ptx::mbarrier_arrive_remote(ptx::cluster_address(c.base + S::kReduceEmpty, r));
+    }
+  }
+}
+
+}  // namespace sluice::cuda::sm90
