@@ -176,14 +176,14 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
   ptx::allow_next_kernel();
   const WorkList work(args);
   if (warp >= kConsumers / 32) {
-    ptx::registers_shrink<32>();
+    ptx::registers_shrink<40>();
     const std::int32_t role = warp - kConsumers / 32;
     if (role == 0 && lane == 0) load_weights<NT, F>(args, work, place, base);
     if (role == 1 && lane == 0) load_tokens<NT, F>(args, work, place, base);
     const bool staged = F != Format::fp8_tensor || args.h_f32 == nullptr;
     if (role == 2 && place.rank == 0 && staged) store_intermediate<NT, F>(args, work, place, base, lane == 0);
   } else {
-    ptx::registers_grow<240>();
+    ptx::registers_grow<232>();
     const Consumer c{shared, base, warp / 4, warp % 4, lane};
     consume<NT, F, Curve>(args, work, place, c);
   }
