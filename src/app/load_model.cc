@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "app/kv_capacity.h"
 #include "app/wiring.h"
 #include "core/rounding.h"
 
@@ -46,17 +47,24 @@ std::string recipe_names(const OpenedModel& model) {
   return list;
 }
 
-std::int64_t whole_blocks(const model::Decoder& decoder, std::int64_t tokens) {
-  return rounded_up(tokens, decoder.kv_specs().front().block_tokens);
+// Settles how much the KV cache holds: as asked, or by the memory that is free now.
+KvCapacity settle_kv(LoadedModel& m) {
+  engine::EngineOptions& e = m.opened.options.engine;
+  const std::int64_t block = m.decoder->kv_specs().front().block_tokens;
+  if (e.kv_tokens > 0) return {rounded_up(e.kv_tokens, block), "as asked"};
+  KvDemand demand;
+  demand.sequences = e.max_sequences;
+  demand.context = e.context_length;
+  demand.block_tokens = block;
+  demand.bytes_per_token = m.decoder->kv_bytes_per_token();
+  demand.free_bytes = m.opened.backend->device().kind == DeviceKind::cpu ? free_memory_bytes() : 0;
+  demand.fraction = m.opened.options.mem_fraction_static;
+  KvCapacity capacity = choose_kv_capacity(demand);
+  e.kv_tokens = capacity.tokens;
+  return capacity;
 }
 
-std::int64_t kv_bytes(const LoadedModel& m) {
-  const engine::EngineOptions& e = m.opened.options.engine;
-  const std::int64_t tokens = e.kv_tokens > 0 ? e.kv_tokens : e.context_length;
-  return m.decoder->kv_bytes_per_token() * whole_blocks(*m.decoder, tokens);
-}
-
-ModelFacts facts_of(const LoadedModel& m, double load_seconds) {
+ModelFacts facts_of(const LoadedModel& m, const KvCapacity& kv, double load_seconds) {
   const OpenedModel& opened = m.opened;
   ModelFacts f;
   f.architecture = opened.config.architecture;
@@ -71,7 +79,8 @@ ModelFacts facts_of(const LoadedModel& m, double load_seconds) {
   f.kv_bytes_per_token = m.decoder->kv_bytes_per_token();
   const engine::EngineOptions& e = opened.options.engine;
   f.context_length = e.context_length;
-  f.kv_bytes = kv_bytes(m);
+  f.kv_bytes = kv.tokens * f.kv_bytes_per_token;
+  f.kv_reason = kv.reason;
   f.load_seconds = load_seconds;
   return f;
 }
@@ -104,13 +113,8 @@ LoadedModel load_model(OpenedModel opened, const ProgressSink& progress, const L
   m.decoder = model::load_decoder(m.opened.config, *m.opened.weights, decoder_options(m.opened), progress);
   tell_leftovers(*m.opened.weights, log);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  m.facts = facts_of(m, seconds.count());
+  m.facts = facts_of(m, settle_kv(m), seconds.count());
   return m;
-}
-
-void LoadedModel::set_kv_tokens(std::int64_t tokens) {
-  opened.options.engine.kv_tokens = tokens;
-  facts.kv_bytes = kv_bytes(*this);
 }
 
 std::unique_ptr<engine::Engine> LoadedModel::make_engine() const {

@@ -40,7 +40,8 @@ struct LoadOptions {
   std::string isa = "auto";                    // auto, scalar, avx2, avx512, avx512_bf16: the most that may be used
   int threads = 0;                             // 0 = all processors of this process
   bool row_invariant = true;
-  engine::EngineOptions engine;  // context_length 0 = the model's
+  double mem_fraction_static = 0;  // of the free memory for the KV cache; 0 = kv_capacity.h's default
+  engine::EngineOptions engine;    // context_length 0 = the model's; kv_tokens 0 = by mem_fraction_static
 };
 
 // A model directory as its configuration and file headers tell it: what every command begins with.
@@ -82,6 +83,7 @@ struct ModelFacts {
   std::int64_t resident_bytes = 0;
   std::int64_t kv_bytes_per_token = 0;
   std::int64_t kv_bytes = 0;  // of the whole cache
+  std::string kv_reason;      // why it has that size
   std::int64_t context_length = 0;
   double load_seconds = 0;
 };
@@ -94,8 +96,6 @@ struct LoadedModel {
   std::unique_ptr<model::Decoder> decoder;
   ModelFacts facts;
 
-  // Capacity of the KV cache of engines made from now on, and of what `facts` say of it; 0 = one whole context.
-  void set_kv_tokens(std::int64_t tokens);
   // Takes the memory of the KV cache and of one step. The model outlives it.
   std::unique_ptr<engine::Engine> make_engine() const;
 };

@@ -6,22 +6,17 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <numeric>
 
 #include "cli/commands.h"
 #include "cli/gsm8k.h"
 #include "cli/report.h"
 #include "cli/session.h"
 #include "core/error.h"
-#include "core/rounding.h"
 
 namespace sluice::cli {
 namespace {
 
 constexpr std::int64_t kDefaultNewTokens = 512;
-
-// A cache larger than this is left to --max-total-tokens; requests beyond it wait, and may be preempted.
-constexpr std::int64_t kMostKvBytes = std::int64_t{4} << 30;
 
 struct Task {
   std::vector<Question> shots;
@@ -68,22 +63,6 @@ Prompts encode_prompts(const Options& o, const app::LoadedModel& model, const Ta
     check_prompt(model, prompts.ids.back());
   }
   return prompts;
-}
-
-// Tokens of the `parallel` longest questions with their answers, each in whole KV blocks, so that nothing is preempted.
-std::int64_t kv_tokens_for(const Prompts& prompts, std::int64_t parallel, const app::LoadedModel& model) {
-  const std::int64_t context = model.facts.context_length;
-  const std::int64_t block = model.decoder->kv_specs().front().block_tokens;
-  std::vector<std::int64_t> lengths;
-  for (const auto& ids : prompts.ids) {
-    const std::int64_t length = std::min(static_cast<std::int64_t>(ids.size()) + prompts.new_tokens, context);
-    lengths.push_back(rounded_up(length, block));
-  }
-  std::sort(lengths.rbegin(), lengths.rend());
-  lengths.resize(std::min(lengths.size(), static_cast<std::size_t>(parallel)));
-  const std::int64_t wanted = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-  const std::int64_t most = kMostKvBytes / std::max<std::int64_t>(model.facts.kv_bytes_per_token, 1);
-  return std::max(lengths.front(), std::min(wanted, most));
 }
 
 // Keeps `parallel` questions in the engine until all are answered.
@@ -199,7 +178,6 @@ int eval_gsm8k_command(const Options& given) {
   const Task task = read_task(options);
   app::LoadedModel model = open_session(options, terminal);
   Prompts prompts = encode_prompts(options, model, task);
-  if (options.max_total_tokens == 0) model.set_kv_tokens(kv_tokens_for(prompts, options.parallel, model));
   show_start_line(model, terminal);
   const Result r = Asker(options, model, task, std::move(prompts)).ask_all(terminal.progress());
   const Interval interval = wilson_interval(r.right, r.questions);

@@ -59,8 +59,18 @@ void add_model_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--max-running-requests", "N", kEngineCommands, "Requests in work at the same time",
                Count{&o.max_running_requests, 1, kMostRequests}});
   t.push_back({"--max-total-tokens", "N", kEngineCommands,
-               "Capacity of the KV cache in tokens; 0 = one context, for eval what its questions need (up to 4 GiB)",
+               "Capacity of the KV cache in tokens; 0 = by --mem-fraction-static",
                Count{&o.max_total_tokens, 0, kMostKvTokens}});
+  t.push_back(
+      {"--mem-fraction-static", "X", kModelCommands,
+       "Most of the free memory that the KV cache may take, 0 to 1, within what its requests can need; 0 = half "
+       "of it, up to 8 GiB or one context",
+       Real{&o.mem_fraction_static, 0, 1}});
+  t.push_back({"--disable-radix-cache", "", kModelCommands,
+               "Compute every prompt whole, without the KV blocks of earlier ones that begin alike",
+               &o.disable_radix_cache});
+  t.push_back({"--schedule-policy", "NAME", kEngineCommands,
+               "Which waiting request is next: fcfs, lpm (longest cached prefix) or priority", &o.schedule_policy});
   t.push_back({"--chunked-prefill-size", "N", kEngineCommands, "Most tokens of one step; -1 = a whole context",
                Count{&o.chunked_prefill_size, -1, kMostBatchTokens}});
   t.push_back({"--batch-invariant,!--no-batch-invariant", "", kModelCommands,

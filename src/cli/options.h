@@ -32,6 +32,9 @@ struct Options {
   std::int64_t context_length = 0;
   std::int64_t max_running_requests = 16;
   std::int64_t max_total_tokens = 0;
+  double mem_fraction_static = 0;
+  bool disable_radix_cache = false;
+  std::string schedule_policy = "fcfs";
   std::int64_t chunked_prefill_size = 512;
   bool batch_invariant = true;
 

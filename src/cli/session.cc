@@ -12,12 +12,13 @@ namespace {
 std::string start_line(const app::ModelFacts& f) {
   const double gbps = f.load_seconds > 0 ? static_cast<double>(f.file_bytes) / f.load_seconds * 1e-9 : 0;
   return fmt::format(
-      "{}: {} parameters, {}, {:.1f} bits a weight | recipe {}, runner {} | {} | KV {} a token, {} for {} tokens | "
+      "{}: {} parameters, {}, {:.1f} bits a weight | recipe {}, runner {} | {} | KV {} a token, {} for {} tokens ({}) "
+      "| "
       "loaded in {:.2f} s, {:.1f} GB/s",
       f.architecture, human_count(static_cast<double>(f.parameters)), human_bytes(static_cast<double>(f.file_bytes)),
       f.bits_per_weight, f.recipe, f.runner, f.device, human_bytes(static_cast<double>(f.kv_bytes_per_token)),
       human_bytes(static_cast<double>(f.kv_bytes)), f.kv_bytes / std::max<std::int64_t>(f.kv_bytes_per_token, 1),
-      f.load_seconds, gbps);
+      f.kv_reason, f.load_seconds, gbps);
 }
 
 }  // namespace
@@ -41,6 +42,9 @@ app::LoadOptions load_options(const Options& o) {
   load.engine.max_sequences = o.max_running_requests;
   load.engine.context_length = o.context_length;
   load.engine.kv_tokens = o.max_total_tokens;
+  load.engine.prefix_cache = !o.disable_radix_cache;
+  load.engine.policy = engine::parse_schedule_policy(o.schedule_policy);
+  load.mem_fraction_static = o.mem_fraction_static;
   return load;
 }
 

@@ -135,8 +135,8 @@ TEST(LoadModel, TellsTheFacts) {
   EXPECT_EQ(m.facts.recipe, "bf16");
   EXPECT_EQ(m.facts.runner, "cpu");
   EXPECT_EQ(m.facts.context_length, 1000);
-  EXPECT_EQ(m.facts.kv_bytes_per_token, 4 * 2 * 2 * 64 * 2);       // layers, K and V, heads, columns, bytes
-  EXPECT_EQ(m.facts.kv_bytes, 1008 * m.facts.kv_bytes_per_token);  // whole blocks of 16
+  EXPECT_EQ(m.facts.kv_bytes_per_token, 4 * 2 * 2 * 64 * 2);            // layers, K and V, heads, columns, bytes
+  EXPECT_EQ(m.facts.kv_bytes, 16 * 1008 * m.facts.kv_bytes_per_token);  // 16 requests, whole blocks of 16
   EXPECT_GE(m.facts.resident_bytes, m.facts.file_bytes);
   ASSERT_FALSE(progress.empty());
   EXPECT_EQ(progress.back().done, 15242752u);
