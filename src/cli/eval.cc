@@ -35,6 +35,7 @@ struct Result {
   std::int64_t generated_tokens = 0;
   std::int64_t preemptions = 0;
   double seconds = 0;
+  std::vector<std::string> answers;  // in the order of the questions
   double accuracy() const { return static_cast<double>(right) / static_cast<double>(questions); }
 };
 
@@ -78,6 +79,7 @@ class Asker {
     stops_.insert(stops_.end(), model.generation.stop_strings.begin(), model.generation.stop_strings.end());
     stop_ids_ = stop_ids_of(options, model.generation);
     result_.questions = static_cast<std::int64_t>(task.questions.size());
+    result_.answers.resize(task.questions.size());
   }
 
   Result ask_all(const ProgressSink& progress) {
@@ -126,10 +128,11 @@ class Asker {
     return true;
   }
 
-  void score(const Open& open) {
+  void score(Open& open) {
     const auto found = last_number(open.text);
     if (!found) ++result_.invalid;
     if (found && found == last_number(task_.questions[open.question].answer)) ++result_.right;
+    result_.answers[open.question] = std::move(open.text);
   }
 
   const app::LoadedModel& model_;
@@ -146,6 +149,7 @@ class Asker {
 
 Json to_json(const Options& o, const Result& r) {
   const Interval interval = wilson_interval(r.right, r.questions);
+  Json::Array answers(r.answers.begin(), r.answers.end());
   return Json(Json::Object{{"task", "gsm8k"},
                            {"model", Json(o.model)},
                            {"accuracy", Json(r.accuracy())},
@@ -157,7 +161,8 @@ Json to_json(const Options& o, const Result& r) {
                            {"shots", Json(o.num_shots)},
                            {"generated_tokens", Json(r.generated_tokens)},
                            {"preemptions", Json(r.preemptions)},
-                           {"seconds", Json(r.seconds)}});
+                           {"seconds", Json(r.seconds)},
+                           {"answers", Json(std::move(answers))}});
 }
 
 void write_step_summary(const std::string& line) {
