@@ -11,7 +11,7 @@ if(SLUICE_TESTS)
   endif()
 endif()
 
-# pcre2 and utf8proc ship static archives without CMake targets.
+# These ship static archives without CMake targets.
 function(sluice_static_package target header archive)
   find_path(${target}_INCLUDE ${header} REQUIRED)
   find_library(${target}_ARCHIVE ${archive} REQUIRED)
@@ -23,6 +23,8 @@ sluice_static_package(pcre2 pcre2.h libpcre2-8.a)
 target_compile_definitions(pcre2 INTERFACE PCRE2_STATIC)
 sluice_static_package(utf8proc utf8proc.h libutf8proc.a)
 target_compile_definitions(utf8proc INTERFACE UTF8PROC_STATIC)
+sluice_static_package(event_core event2/event.h libevent_core.a)
+sluice_static_package(http_parser http_parser.h libhttp_parser.a)
 
 # fmt_once.cc is written for this major version; another one is used header-only.
 if(fmt_VERSION VERSION_GREATER_EQUAL 9 AND fmt_VERSION VERSION_LESS 10)

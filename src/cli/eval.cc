@@ -3,61 +3,24 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
 #include <map>
 
 #include "cli/commands.h"
-#include "cli/gsm8k.h"
-#include "cli/report.h"
+#include "cli/eval_task.h"
 #include "cli/session.h"
 #include "core/error.h"
 
 namespace sluice::cli {
 namespace {
 
-constexpr std::int64_t kDefaultNewTokens = 512;
-
-struct Task {
-  std::vector<Question> shots;
-  std::vector<Question> questions;
-};
-
 struct Prompts {
   std::vector<std::vector<std::int32_t>> ids;
   std::int64_t new_tokens = 0;
 };
 
-struct Result {
-  std::int64_t questions = 0;
-  std::int64_t right = 0;
-  std::int64_t invalid = 0;  // answers without any number
-  std::int64_t generated_tokens = 0;
-  std::int64_t preemptions = 0;
-  double seconds = 0;
-  std::vector<std::string> answers;  // in the order of the questions
-  double accuracy() const { return static_cast<double>(right) / static_cast<double>(questions); }
-};
-
-Task read_task(const Options& o) {
-  Task task;
-  task.questions = read_questions(o.data);
-  task.shots = o.shots.empty() ? task.questions : read_questions(o.shots);
-  if (o.num_shots < 0 || o.num_shots > static_cast<std::int64_t>(task.shots.size())) {
-    fail(ErrorCode::usage, fmt::format("--num-shots {}", o.num_shots), fmt::format("0 to {}", task.shots.size()));
-  }
-  task.shots.resize(static_cast<std::size_t>(o.num_shots));
-  const auto available = static_cast<std::int64_t>(task.questions.size());
-  if (o.num_questions < 0 || o.num_questions > available) {
-    fail(ErrorCode::usage, fmt::format("--num-questions {}", o.num_questions), fmt::format("0 (all) to {}", available));
-  }
-  if (o.num_questions > 0) task.questions.resize(static_cast<std::size_t>(o.num_questions));
-  return task;
-}
-
-Prompts encode_prompts(const Options& o, const app::LoadedModel& model, const Task& task) {
+Prompts encode_prompts(const Options& o, const app::LoadedModel& model, const EvalTask& task) {
   Prompts prompts;
-  prompts.new_tokens = o.max_new_tokens >= 0 ? o.max_new_tokens : kDefaultNewTokens;
+  prompts.new_tokens = o.max_new_tokens >= 0 ? o.max_new_tokens : kEvalNewTokens;
   for (const Question& question : task.questions) {
     prompts.ids.push_back(model.tokenizer->encode(few_shot_prompt(task.shots, question), /*add_special_tokens=*/true,
                                                   /*parse_special=*/true));
@@ -69,7 +32,7 @@ Prompts encode_prompts(const Options& o, const app::LoadedModel& model, const Ta
 // Keeps `parallel` questions in the engine until all are answered.
 class Asker {
  public:
-  Asker(const Options& options, const app::LoadedModel& model, const Task& task, Prompts prompts)
+  Asker(const Options& options, const app::LoadedModel& model, const EvalTask& task, Prompts prompts)
       : model_(model),
         task_(task),
         prompts_(std::move(prompts)),
@@ -79,10 +42,9 @@ class Asker {
     stops_.insert(stops_.end(), model.generation.stop_strings.begin(), model.generation.stop_strings.end());
     stop_ids_ = stop_ids_of(options, model.generation);
     result_.questions = static_cast<std::int64_t>(task.questions.size());
-    result_.answers.resize(task.questions.size());
   }
 
-  Result ask_all(const ProgressSink& progress) {
+  EvalResult ask_all(const ProgressSink& progress) {
     const auto begin = std::chrono::steady_clock::now();
     const auto total = static_cast<std::uint64_t>(result_.questions);
     std::uint64_t done = 0;
@@ -128,15 +90,10 @@ class Asker {
     return true;
   }
 
-  void score(Open& open) {
-    const auto found = last_number(open.text);
-    if (!found) ++result_.invalid;
-    if (found && found == last_number(task_.questions[open.question].answer)) ++result_.right;
-    result_.answers[open.question] = std::move(open.text);
-  }
+  void score(const Open& open) { score_answer(open.text, task_.questions[open.question], result_); }
 
   const app::LoadedModel& model_;
-  const Task& task_;
+  const EvalTask& task_;
   Prompts prompts_;
   std::unique_ptr<engine::Engine> engine_;
   std::int64_t parallel_;
@@ -144,60 +101,24 @@ class Asker {
   std::vector<std::int32_t> stop_ids_;
   std::size_t next_ = 0;
   std::map<engine::RequestId, Open> open_;
-  Result result_;
+  EvalResult result_;
 };
-
-Json to_json(const Options& o, const Result& r) {
-  const Interval interval = wilson_interval(r.right, r.questions);
-  Json::Array answers(r.answers.begin(), r.answers.end());
-  return Json(Json::Object{{"task", "gsm8k"},
-                           {"model", Json(o.model)},
-                           {"accuracy", Json(r.accuracy())},
-                           {"accuracy_low_95", Json(interval.low)},
-                           {"accuracy_high_95", Json(interval.high)},
-                           {"questions", Json(r.questions)},
-                           {"right", Json(r.right)},
-                           {"invalid", Json(r.invalid)},
-                           {"shots", Json(o.num_shots)},
-                           {"generated_tokens", Json(r.generated_tokens)},
-                           {"preemptions", Json(r.preemptions)},
-                           {"seconds", Json(r.seconds)},
-                           {"answers", Json(std::move(answers))}});
-}
-
-void write_step_summary(const std::string& line) {
-  const char* path = std::getenv("GITHUB_STEP_SUMMARY");
-  if (path == nullptr || *path == '\0') return;
-  std::ofstream file(path, std::ios::app);
-  file << line << "\n" << std::flush;
-  if (!file) say(std::string("warning: the line for $GITHUB_STEP_SUMMARY could not be written to ") + path);
-}
 
 }  // namespace
 
 int eval_gsm8k_command(const Options& given) {
+  if (!given.base_url.empty()) return eval_remote_command(given);
   Options options = given;
   if (options.parallel < 1) fail(ErrorCode::usage, fmt::format("--parallel {}", options.parallel), "1 or more");
   options.max_running_requests = options.parallel;
+  if (options.model.empty()) fail(ErrorCode::usage, "no model", "MODEL, or --base-url URL of a server");
   Terminal terminal(options.quiet);
-  const Task task = read_task(options);
+  const EvalTask task = read_task(options);
   app::LoadedModel model = open_session(options, terminal);
   Prompts prompts = encode_prompts(options, model, task);
   show_start_line(model, terminal);
-  const Result r = Asker(options, model, task, std::move(prompts)).ask_all(terminal.progress());
-  const Interval interval = wilson_interval(r.right, r.questions);
-  fmt::print(
-      "accuracy {:.3f} ({} of {}; 95 % interval {:.3f} to {:.3f}), {} invalid, {:.0f} tokens/s generated in {:.1f} s\n",
-      r.accuracy(), r.right, r.questions, interval.low, interval.high, r.invalid,
-      static_cast<double>(r.generated_tokens) / r.seconds, r.seconds);
-  if (!options.json.empty()) write_json(options.json, to_json(options, r));
-  write_step_summary(fmt::format("| gsm8k | {} | {} shots | accuracy {:.3f} | {} invalid |", options.model,
-                                 options.num_shots, r.accuracy(), r.invalid));
-  if (options.threshold >= 0 && r.accuracy() <= options.threshold) {
-    say(fmt::format("sluice: accuracy {:.4f} is not above the threshold {}", r.accuracy(), options.threshold));
-    return static_cast<int>(ErrorCode::check_failed);
-  }
-  return 0;
+  const EvalResult r = Asker(options, model, task, std::move(prompts)).ask_all(terminal.progress());
+  return report_eval(options, options.model, r);
 }
 
 }  // namespace sluice::cli

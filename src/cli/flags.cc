@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdint>
 
+#include "cli/flags_serve.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -16,20 +17,23 @@ constexpr std::int64_t kMostRequests = 1 << 16;
 constexpr std::int64_t kMostBatchTokens = 1 << 22;
 constexpr std::int64_t kMostKvTokens = std::int64_t{1} << 36;
 
-constexpr std::string_view kModelCommands = "run chat verify layer eval.gsm8k";
-constexpr std::string_view kOpenCommands = "run chat verify layer eval.gsm8k check explain quantize";
-constexpr std::string_view kEngineCommands = "run chat verify eval.gsm8k";
+constexpr std::string_view kModelCommands = "run chat serve verify layer eval.gsm8k";
+constexpr std::string_view kOpenCommands = "run chat serve verify layer check explain quantize";
+constexpr std::string_view kEngineCommands = "run chat serve verify eval.gsm8k";
+constexpr std::string_view kRankCommands = "run chat verify eval.gsm8k";
 
 void add_model_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"model,--model,--model-path", "MODEL", kOpenCommands,
                "Folder of a Hugging Face checkpoint: config.json, tokenizer.json, *.safetensors", &o.model, true});
+  t.push_back({"model,--model,--model-path", "MODEL", "eval.gsm8k",
+               "Folder of a checkpoint; with --base-url the name of the model there, by default the first", &o.model});
   t.push_back({"--dtype", "TYPE", kModelCommands,
                "auto, bfloat16 or float32; float32 computes everything in float32 on the reference runner", &o.dtype});
   t.push_back({"--moe-runner-backend", "NAME", kModelCommands,
                "Who computes the experts: auto, cpu, reference, reference/LAYOUT, or a name of SGLang's, which stands "
                "for a recipe",
                &o.moe_runner_backend});
-  t.push_back({"--recipe", "NAME", "run chat verify layer eval.gsm8k bench.moe",
+  t.push_back({"--recipe", "NAME", "run chat serve verify layer eval.gsm8k bench.moe",
                "What the experts are computed in: auto (as stored), f32, bf16, fp8-tensor, fp8-block, nvfp4-w4a16, "
                "nvfp4-w4a4/cutedsl, nvfp4-w4a4/cutlass, mxfp4-w4a16 or mxfp4-w4a8",
                &o.recipe});
@@ -46,18 +50,22 @@ void add_model_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--upstream-gate-alpha", "", kModelCommands,
                "nvfp4-w4a4: the gate's tensor scale serves up too, as in FlashInfer's CuteDSL layer",
                &o.upstream_gate_alpha});
-  t.push_back({"--scale-policy", "LIST", "run chat verify layer eval.gsm8k check quantize",
+  t.push_back({"--scale-policy", "LIST", "run chat serve verify layer eval.gsm8k check quantize",
                "What to do with scales that cannot be right: strict (refuse), or some of fill-missing, fill-invalid, "
                "clamp-denormal, weight-only",
                &o.scale_policy});
-  t.push_back({"--isa", "NAME", "run chat verify layer eval.gsm8k bench.moe explain quantize",
+  t.push_back({"--isa", "NAME", "run chat serve verify layer eval.gsm8k bench.moe explain quantize",
                "Highest instruction set to use: auto, scalar, avx2, avx512 or avx512_bf16", &o.isa});
-  t.push_back({"-t,--threads", "N", "run chat verify layer eval.gsm8k bench.moe quantize",
+  t.push_back({"-t,--threads", "N", "run chat serve verify layer eval.gsm8k bench.moe quantize",
                "Threads; 0 = one for each processor of this process", Count{&o.threads, 0, 1024}});
+}
+
+void add_engine_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"-c,--context-length", "N", kEngineCommands, "Longest prompt plus answer, in tokens; 0 = the model's",
                Count{&o.context_length}});
-  t.push_back({"--max-running-requests", "N", kEngineCommands, "Requests in work at the same time",
-               Count{&o.max_running_requests, 1, kMostRequests}});
+  t.push_back({"--max-running-requests", "N", kEngineCommands,
+               "Requests in work at the same time; 0 = 16, for serve 64, for eval --parallel",
+               Count{&o.max_running_requests, 0, kMostRequests}});
   t.push_back({"--max-total-tokens", "N", kEngineCommands,
                "Capacity of the KV cache in tokens; 0 = by --mem-fraction-static",
                Count{&o.max_total_tokens, 0, kMostKvTokens}});
@@ -157,13 +165,18 @@ void add_measure_flags(Options& o, std::vector<Flag>& t) {
       {"--threshold", "X", "eval.gsm8k", "Exit 1 unless the accuracy is strictly above X", Real{&o.threshold, 0, 1}});
   t.push_back({"--shape", "NAME", "bench.moe", "Layer to time; `--shape help` lists them", &o.shape});
   t.push_back({"--tokens", "LIST", "bench.moe", "Token counts, separated by commas", &o.tokens});
-  t.push_back(
-      {"--json", "FILE", "verify eval.gsm8k bench.moe check explain doctor", "Also write the result as JSON", &o.json});
-  t.push_back({"--svg", "FILE", "bench.moe", "Also draw the result", &o.svg});
+  t.push_back({"--json", "FILE", "verify eval.gsm8k bench.moe bench.serve check explain doctor",
+               "Also write the result as JSON", &o.json});
+  t.push_back({"--svg", "FILE", "bench.moe bench.serve", "Also draw the result", &o.svg});
   t.push_back({"--csv", "", "bench.moe", "Print comma-separated values instead of a table", &o.csv});
   t.push_back({"--markdown", "", "help", "Print the page docs/flags.md", &o.markdown});
-  t.push_back({"-q,--quiet", "", "run chat verify layer eval.gsm8k bench.moe check explain quantize",
+  t.push_back({"-q,--quiet", "", "run chat serve verify layer eval.gsm8k bench.moe bench.serve check explain quantize",
                "Print the result only", &o.quiet});
+}
+
+std::string_view commands_of(SglangWhere where) {
+  if (where == SglangWhere::ranks) return kRankCommands;
+  return where == SglangWhere::serve ? "serve" : kModelCommands;
 }
 
 // Flags of SGLang's launch line that are none of ours.
@@ -173,7 +186,7 @@ void add_sglang_flags(Options& o, std::vector<Flag>& t) {
     if (f.rule == SglangRule::never) help += "Refused: ";
     if (f.rule == SglangRule::only) help += "Taken with " + std::string(f.accepted) + " only: ";
     help += f.outcome;
-    t.push_back({f.names, f.value, f.rank_flag ? kEngineCommands : kModelCommands, help, Foreign{&o.sglang, &f}});
+    t.push_back({f.names, f.value, commands_of(f.where), help, Foreign{&o.sglang, &f}});
   }
 }
 
@@ -182,7 +195,9 @@ void add_sglang_flags(Options& o, std::vector<Flag>& t) {
 std::vector<Flag> flag_table(Options& options) {
   std::vector<Flag> table;
   add_model_flags(options, table);
+  add_engine_flags(options, table);
   add_generation_flags(options, table);
+  add_serve_flags(options, table);
   add_proof_flags(options, table);
   add_report_flags(options, table);
   add_quantize_flags(options, table);
@@ -195,12 +210,14 @@ const std::vector<Command>& command_table() {
   static const std::vector<Command> kCommands = {
       {"run", "Generate text"},
       {"chat", "Chat in the terminal"},
+      {"serve", "Answer requests over HTTP, as OpenAI's API"},
       {"verify", "Compare a model with stored reference outputs; exit 1 beyond the tolerance"},
       {"layer", "Run one MoE block alone, for comparing numerics with other software"},
       {"eval", "Measure accuracy"},
       {"eval.gsm8k", "Few-shot accuracy on grade-school word problems"},
       {"bench", "Measure speed"},
       {"bench.moe", "Time one MoE layer against the limit of this machine"},
+      {"bench.serve", "Load a server and measure its latency and throughput"},
       {"check", "Say what a checkpoint holds and what is wrong with it, from its headers; exit 1 on errors"},
       {"explain", "Say what would run, and why, before any weight is read"},
       {"quantize", "Write a checkpoint in another number format or dialect"},

@@ -26,10 +26,12 @@ struct Entry {
 constexpr Entry kEntries[] = {
     {"run", sluice::cli::run_command},
     {"chat", sluice::cli::chat_command},
+    {"serve", sluice::cli::serve_command},
     {"verify", sluice::cli::verify_command},
     {"layer", sluice::cli::layer_command},
     {"eval.gsm8k", sluice::cli::eval_gsm8k_command},
     {"bench.moe", sluice::cli::bench_moe_command},
+    {"bench.serve", sluice::cli::bench_serve_command},
     {"check", sluice::cli::check_command},
     {"explain", sluice::cli::explain_command},
     {"quantize", sluice::cli::quantize_command},

@@ -30,11 +30,9 @@ struct Options {
   std::string scale_policy = "strict";
   std::int64_t threads = 0;
   std::int64_t context_length = 0;
-  std::int64_t max_running_requests = 16;
+  std::int64_t max_running_requests = 0;  // 0 = the command's own default
   std::int64_t max_total_tokens = 0;
   double mem_fraction_static = 0;
-  bool disable_radix_cache = false;
-  std::string schedule_policy = "fcfs";
   std::int64_t chunked_prefill_size = 512;
   bool batch_invariant = true;
 
@@ -50,6 +48,37 @@ struct Options {
   std::vector<std::string> stop;
   bool ignore_eos = false;
   std::string system;
+
+  // serve.
+  std::string host = "127.0.0.1";
+  std::int64_t port = 30000;
+  std::string api_key;
+  std::string served_model_name;
+  std::string log_level = "info";
+  std::string sampling_defaults = "model";
+  std::string schedule_policy = "fcfs";
+  bool disable_radix_cache = false;
+  bool enable_metrics = true;
+  std::int64_t max_queued_requests = 1024;
+  std::int64_t max_queued_tokens = 0;
+  std::int64_t max_connections = 4096;
+  std::int64_t max_body_bytes = 16 << 20;
+  std::int64_t max_header_bytes = 32 << 10;
+  std::int64_t max_unsent_bytes = 4 << 20;
+  double request_timeout = 30;
+  double keep_alive_timeout = 75;
+  double write_timeout = 30;
+  double drain_timeout = 30;
+  double log_interval = 10;
+
+  // eval and bench serve over HTTP.
+  std::string base_url;
+  std::int64_t num_prompts = 200;
+  std::int64_t input_length = 256;
+  std::int64_t output_length = 64;
+  double length_range = 0;
+  double request_rate = 0;
+  std::int64_t max_concurrency = 32;
 
   // verify, layer.
   std::string reference;

@@ -9,6 +9,10 @@
 namespace sluice::cli {
 namespace {
 
+constexpr std::int64_t kDefaultSequences = 16;
+
+}  // namespace
+
 std::string start_line(const app::ModelFacts& f) {
   const double gbps = f.load_seconds > 0 ? static_cast<double>(f.file_bytes) / f.load_seconds * 1e-9 : 0;
   return fmt::format(
@@ -20,8 +24,6 @@ std::string start_line(const app::ModelFacts& f) {
       human_bytes(static_cast<double>(f.kv_bytes)), f.kv_bytes / std::max<std::int64_t>(f.kv_bytes_per_token, 1),
       f.kv_reason, f.load_seconds, gbps);
 }
-
-}  // namespace
 
 app::LoadOptions load_options(const Options& o) {
   app::LoadOptions load;
@@ -39,7 +41,7 @@ app::LoadOptions load_options(const Options& o) {
   load.threads = thread_count(o.threads);
   load.row_invariant = o.batch_invariant;
   load.engine.max_batch_tokens = std::max<std::int64_t>(o.chunked_prefill_size, 0);
-  load.engine.max_sequences = o.max_running_requests;
+  load.engine.max_sequences = o.max_running_requests > 0 ? o.max_running_requests : kDefaultSequences;
   load.engine.context_length = o.context_length;
   load.engine.kv_tokens = o.max_total_tokens;
   load.engine.prefix_cache = !o.disable_radix_cache;

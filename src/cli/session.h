@@ -20,6 +20,8 @@ app::LoadOptions load_options(const Options& options);
 
 // Opens and loads; show_start_line prints what was loaded.
 app::LoadedModel open_session(const Options& options, Terminal& terminal);
+// Parameters, bytes, recipe and runner, KV cache, load time.
+std::string start_line(const app::ModelFacts& facts);
 void show_start_line(const app::LoadedModel& model, Terminal& terminal);
 // Both, for commands whose KV cache does not depend on the model.
 app::LoadedModel load_session(const Options& options, Terminal& terminal);

@@ -8,8 +8,14 @@ namespace sluice::cli {
 namespace {
 
 using Rule = SglangRule;
+using Where = SglangWhere;
 
 constexpr std::string_view kOneRank = "this build runs one rank";
+constexpr std::string_view kServedByOne = "one rank serves: this build has no others, and answers are the same";
+constexpr std::string_view kNoSpeculation = "there is no speculative decoding";
+constexpr std::string_view kNoLora = "there are no adapters";
+constexpr std::string_view kNoGraph = "nothing to do: no graph is captured";
+constexpr std::string_view kByTokens = "thoughts are told apart by the tokenizer's control tokens, whatever the name";
 constexpr std::string_view kNoA2a = "nothing to do: tokens stay on their rank";
 constexpr std::string_view kNoEplb = "nothing to do: experts are not moved between ranks";
 constexpr std::string_view kNoKt = "experts are not split between CPU and GPU yet";
@@ -22,10 +28,12 @@ constexpr std::array kFlags = {
                "there is no speculative decoding"},
     SglangFlag{"--speculative-moe-a2a-backend", "NAME", "all-to-all of the draft model", Rule::never, "",
                "there is no speculative decoding"},
-    SglangFlag{"--ep-size,--ep,--expert-parallel-size", "N", "expert-parallel ranks", Rule::only, "1", kOneRank, true},
+    SglangFlag{"--ep-size,--ep,--expert-parallel-size", "N", "expert-parallel ranks", Rule::only, "1", kOneRank,
+               Where::ranks},
     SglangFlag{"--moe-dp-size", "N", "data-parallel groups of experts", Rule::only, "1", kOneRank},
     SglangFlag{"--moe-dense-tp-size", "N", "tensor parallelism of dense layers", Rule::only, "1", kOneRank},
-    SglangFlag{"--tp,--tp-size,--tensor-parallel-size", "N", "tensor-parallel ranks", Rule::only, "1", kOneRank, true},
+    SglangFlag{"--tp,--tp-size,--tensor-parallel-size", "N", "tensor-parallel ranks", Rule::only, "1", kOneRank,
+               Where::ranks},
     SglangFlag{"--dp,--dp-size,--data-parallel-size", "N", "data-parallel ranks", Rule::only, "1", kOneRank},
     SglangFlag{"--pp-size,--pipeline-parallel-size", "N", "pipeline stages", Rule::only, "1", kOneRank},
     SglangFlag{"--enable-dp-attention", "", "data-parallel attention", Rule::any, "", "switched off, as with one rank"},
@@ -100,6 +108,55 @@ constexpr std::array kFlags = {
                "checkpoints are safetensors"},
     SglangFlag{"--kv-cache-dtype", "TYPE", "type of the KV cache", Rule::only, "auto bf16 bfloat16",
                "the KV cache has the compute type"},
+    // What else a launch line of SGLang's server has.
+    SglangFlag{"--ep-size,--ep,--expert-parallel-size", "N", "expert-parallel ranks", Rule::any, "", kServedByOne,
+               Where::serve},
+    SglangFlag{"--tp,--tp-size,--tensor-parallel-size", "N", "tensor-parallel ranks", Rule::any, "", kServedByOne,
+               Where::serve},
+    SglangFlag{"--tokenizer-mode", "MODE", "which tokenizer", Rule::any, "", "mapped to the one there is",
+               Where::serve},
+    SglangFlag{"--reasoning-parser", "NAME", "how thoughts are told apart", Rule::any, "", kByTokens, Where::serve},
+    SglangFlag{"--tool-call-parser", "NAME", "how tool calls are read", Rule::never, "",
+               "requests with tools are refused: no family has a parser yet", Where::serve},
+    SglangFlag{"--grammar-backend", "NAME", "guided output", Rule::only, "none",
+               "requests for guided output are refused", Where::serve},
+    SglangFlag{"--skip-server-warmup", "", "be ready without a first token", Rule::any, "",
+               "one token is generated before /ready, which takes a moment", Where::serve},
+    SglangFlag{"--skip-tokenizer-init", "", "token ids only", Rule::never, "", "requests may have ids and text alike",
+               Where::serve},
+    SglangFlag{"--enable-cache-report", "", "report cached tokens", Rule::any, "", "always on", Where::serve},
+    SglangFlag{"--stream-interval", "N", "tokens between parts of a stream", Rule::only, "1",
+               "every step is sent at once", Where::serve},
+    SglangFlag{"--watchdog-timeout", "SECONDS", "end a server that hangs", Rule::any, "",
+               "nothing to do: use /health_generate", Where::serve},
+    SglangFlag{"--dist-timeout", "SECONDS", "wait for ranks", Rule::any, "", kServedByOne, Where::serve},
+    SglangFlag{"--dist-init-addr,--nccl-init-addr", "ADDRESS", "where ranks meet", Rule::any, "", kServedByOne,
+               Where::serve},
+    SglangFlag{"--nnodes", "N", "machines", Rule::only, "1", kOneRank, Where::serve},
+    SglangFlag{"--node-rank", "N", "which machine", Rule::only, "0", kOneRank, Where::serve},
+    SglangFlag{"--log-requests", "", "log every request", Rule::any, "", "mapped to /metrics", Where::serve},
+    SglangFlag{"--show-time-cost", "", "log times", Rule::any, "", "mapped to /metrics", Where::serve},
+    SglangFlag{"--max-prefill-tokens", "N", "most prompt tokens of a step", Rule::any, "",
+               "mapped to --chunked-prefill-size", Where::serve},
+    SglangFlag{"--enable-mixed-chunk", "", "prompts and answers in one step", Rule::any, "", "always on", Where::serve},
+    SglangFlag{"--schedule-conservativeness", "X", "how early requests are admitted", Rule::any, "",
+               "requests are admitted when their prompt fits", Where::serve},
+    SglangFlag{"--page-size", "N", "tokens of a KV block", Rule::any, "", "blocks have the size of this machine",
+               Where::serve},
+    SglangFlag{"--disable-overlap-schedule", "", "schedule between steps", Rule::any, "", "always so", Where::serve},
+    SglangFlag{"--sampling-backend", "NAME", "kernels of sampling", Rule::any, "", "mapped to those of this machine",
+               Where::serve},
+    SglangFlag{"--enable-torch-compile", "", "compile the model", Rule::any, "", kAhead, Where::serve},
+    SglangFlag{"--disable-cuda-graph-padding", "", "graphs of exact sizes", Rule::any, "", kNoGraph, Where::serve},
+    SglangFlag{"--speculative-algorithm", "NAME", "speculative decoding", Rule::never, "", kNoSpeculation,
+               Where::serve},
+    SglangFlag{"--speculative-draft-model-path", "MODEL", "the draft model", Rule::never, "", kNoSpeculation,
+               Where::serve},
+    SglangFlag{"--enable-lora", "", "adapters", Rule::never, "", kNoLora, Where::serve},
+    SglangFlag{"--lora-paths", "LIST", "adapters", Rule::never, "", kNoLora, Where::serve},
+    SglangFlag{"--is-embedding", "", "embeddings", Rule::never, "", "answers are text", Where::serve},
+    SglangFlag{"--disaggregation-mode", "MODE", "prompts and answers on different servers", Rule::only, "null",
+               kOneRank, Where::serve},
 };
 
 bool has_word(std::string_view list, std::string_view word) {

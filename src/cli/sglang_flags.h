@@ -18,6 +18,13 @@ enum class SglangRule : std::uint8_t {
   never,  // refused
 };
 
+// The commands that have the flag in this form.
+enum class SglangWhere : std::uint8_t {
+  model,  // all that open a model
+  ranks,  // those without a flag of their own for it (layer, explain), but for serve
+  serve,  // serve alone
+};
+
 struct SglangFlag {
   std::string_view names;
   std::string_view value;    // placeholder, "" for a switch
@@ -25,7 +32,7 @@ struct SglangFlag {
   SglangRule rule = SglangRule::any;
   std::string_view accepted;  // space-separated
   std::string_view outcome;   // what becomes of it, or why it is refused
-  bool rank_flag = false;     // `sluice layer` and `sluice explain` have a flag of their own for it
+  SglangWhere where = SglangWhere::model;
 };
 
 std::span<const SglangFlag> sglang_flags();

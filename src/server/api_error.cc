@@ -1,0 +1,44 @@
+#include "server/api_error.h"
+
+#include "core/json.h"
+
+namespace sluice::server {
+namespace {
+
+const char* error_type(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "service_unavailable_error";
+    default:
+      return status >= 500 ? "server_error" : "invalid_request_error";
+  }
+}
+
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+}  // namespace
+
+std::string error_json(const ApiError& e) {
+  return Json(Json::Object{{"error", Json(Json::Object{{"message", Json(std::string(e.what()))},
+                                                       {"type", Json(error_type(e.status()))},
+                                                       {"param", text_or_null(e.param())},
+                                                       {"code", text_or_null(e.code())}})}})
+      .dump();
+}
+
+http::Response error_response(const ApiError& e) {
+  http::Response response;
+  response.status = e.status();
+  response.body = error_json(e);
+  if (e.status() == 429 || e.status() == 503) response.headers.add("Retry-After", "1");
+  if (e.status() == 401) response.headers.add("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+}  // namespace sluice::server

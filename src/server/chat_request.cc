@@ -1,0 +1,184 @@
+// POST /v1/chat/completions: messages > prompt, fields > Ask.
+#include <fmt/core.h>
+
+#include <ctime>
+
+#include "core/error.h"
+#include "server/api_error.h"
+#include "server/openai.h"
+#include "text/harmony.h"
+
+namespace sluice::server {
+namespace {
+
+constexpr std::int64_t kMostAnswers = 128;
+constexpr std::int64_t kMostTopLogprobs = 20;
+constexpr std::size_t kMostMessages = 10000;
+
+[[noreturn]] void bad_message(std::size_t index, const std::string& what) {
+  throw ApiError(400, fmt::format("messages[{}]: {}", index, what), fmt::format("messages[{}]", index),
+                 "invalid_value");
+}
+
+// A list of parts as one text; templates of text models know strings only.
+Json joined_parts(const Json::Array& parts, std::size_t index) {
+  std::string all;
+  for (const Json& part : parts) {
+    const Json* type = part.find("type");
+    const Json* text = part.find("text");
+    if (type == nullptr || !type->is_string() || type->as_string("type") != "text") {
+      bad_message(index, "content parts other than text are not supported: there is text only");
+    }
+    if (text == nullptr || !text->is_string()) bad_message(index, "a content part of type text has no text");
+    if (!all.empty()) all += '\n';
+    all += text->as_string("text");
+  }
+  return Json(all);
+}
+
+Json checked_message(const Json& message, std::size_t index) {
+  if (!message.is_object()) bad_message(index, fmt::format("found {}; expected an object", message.type_name()));
+  const Json* role = message.find("role");
+  if (role == nullptr || !role->is_string()) bad_message(index, "no role; expected a string");
+  const Json* content = message.find("content");
+  const bool assistant = role->as_string("role") == "assistant";
+  if ((content == nullptr || content->is_null()) && !assistant) bad_message(index, "no content");
+  Json::Object out;
+  for (const auto& [name, value] : message.as_object("message")) {
+    if (name != "content") {
+      out.emplace_back(name, value);
+    } else if (value.is_array()) {
+      out.emplace_back(name, joined_parts(value.as_array("content"), index));
+    } else if (value.is_string() || value.is_null()) {
+      out.emplace_back(name, value.is_null() ? Json("") : value);
+    } else {
+      bad_message(index, fmt::format("content is {}; expected a string or a list of parts", value.type_name()));
+    }
+  }
+  return Json(std::move(out));
+}
+
+Json checked_messages(const Fields& body) {
+  const Json* field = body.find("messages");
+  if (field == nullptr) body.bad("messages", "missing; expected a list of messages");
+  if (!field->is_array() || field->as_array("messages").empty()) body.bad("messages", "expected a list of messages");
+  const Json::Array& list = field->as_array("messages");
+  if (list.size() > kMostMessages) body.bad("messages", fmt::format("{}; at most {}", list.size(), kMostMessages));
+  Json::Array out;
+  for (std::size_t i = 0; i < list.size(); ++i) out.push_back(checked_message(list[i], i));
+  return Json(std::move(out));
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
+}
+
+// What the template gets beside the messages.
+Json template_variables(const Fields& body) {
+  Json::Object variables;
+  if (const auto effort = body.text("reasoning_effort")) variables.emplace_back("reasoning_effort", Json(*effort));
+  if (const Json* more = body.find("chat_template_kwargs")) {
+    if (!more->is_object()) body.bad("chat_template_kwargs", "expected an object");
+    for (const auto& [name, value] : more->as_object("")) variables.emplace_back(name, value);
+  }
+  return variables.empty() ? Json() : Json(std::move(variables));
+}
+
+std::optional<std::string> spelled(const text::Tokenizer& tokenizer, std::optional<std::int32_t> id) {
+  if (!id) return std::nullopt;
+  return std::string(tokenizer.token(*id));
+}
+
+RenderedChat render_by_template(const Fields& body, const ServedModel& m, const Json& messages) {
+  const text::ChatTemplate* chat = m.loaded.chat_template.get();
+  if (chat == nullptr) {
+    throw ApiError(400, "this model has no chat template; use /v1/completions with a plain prompt", "messages",
+                   "unsupported");
+  }
+  text::ChatOptions options;
+  options.add_generation_prompt = body.flag("add_generation_prompt").value_or(true);
+  options.bos_token = spelled(m.tokenizer, m.tokenizer.bos_id());
+  options.eos_token = spelled(m.tokenizer, m.tokenizer.eos_id());
+  options.variables = template_variables(body);
+  RenderedChat out;
+  out.text = chat->render(messages, options);
+  out.ids = encode(m, out.text, /*add_special=*/false, /*parse_special=*/true, "messages");
+  return out;
+}
+
+RenderedChat render_by_harmony(const Fields& body, const ServedModel& m, const Json& messages) {
+  text::HarmonyOptions options;
+  options.current_date = today();
+  options.reasoning_effort = body.text("reasoning_effort").value_or(options.reasoning_effort);
+  options.add_generation_prompt = body.flag("add_generation_prompt").value_or(true);
+  const auto pieces = text::render_harmony(messages, options);
+  RenderedChat out;
+  for (const text::HarmonyPiece& piece : pieces) out.text += piece.text;
+  encode(m, out.text, false, false, "messages");  // refuses what is far too long
+  out.ids = text::encode_harmony(pieces, m.tokenizer);
+  out.harmony = true;
+  return out;
+}
+
+void refuse_tools(const Fields& body) {
+  const Json* choice = body.find("tool_choice");
+  const bool none = choice != nullptr && choice->is_string() && choice->as_string("tool_choice") == "none";
+  constexpr const char* kNoParser = "there is no parser of tool calls for this model";
+  if (!none) body.refuse("tools", kNoParser);
+  body.refuse("functions", kNoParser);
+  const Json* modalities = body.find("modalities");
+  if (modalities != nullptr) {
+    for (const std::string& modality : body.texts("modalities", 8)) {
+      if (modality != "text") body.bad("modalities", "there is text only");
+    }
+  }
+}
+
+void read_logprobs(const Fields& body, Ask& ask) {
+  ask.logprobs = body.flag("logprobs").value_or(false);
+  const std::int64_t top = body.integer("top_logprobs", 0, kMostTopLogprobs).value_or(0);
+  if (top > 0 && !ask.logprobs) body.bad("top_logprobs", "needs logprobs: true");
+  ask.request.top_logprobs = static_cast<std::int32_t>(top);
+}
+
+}  // namespace
+
+RenderedChat render_chat(const Fields& body, const ServedModel& m) {
+  const Json messages = checked_messages(body);
+  try {
+    return m.thoughts.harmony ? render_by_harmony(body, m, messages) : render_by_template(body, m, messages);
+  } catch (const Error& e) {
+    throw ApiError(400, e.what(), "messages", "invalid_value");
+  }
+}
+
+Ask read_chat(const Json& json, const ServedModel& m, Random& random) {
+  const Fields body(json);
+  Ask ask;
+  ask.model = checked_model(body, m);
+  refuse_unsupported(body);
+  refuse_tools(body);
+  ask.id = body.text("rid").value_or(new_id("chatcmpl-", random));
+  ask.created = unix_time();
+  ask.n = body.integer("n", 1, kMostAnswers).value_or(1);
+  read_sampling(body, m, random, ask);
+  read_logprobs(body, ask);
+  read_stream(body, ask);
+  RenderedChat chat = render_chat(body, m);
+  ask.rules.harmony = chat.harmony;
+  if (chat.harmony) {
+    ask.request.stop_ids.insert(ask.request.stop_ids.end(), {m.thoughts.harmony->returns, m.thoughts.harmony->call});
+  }
+  ask.rules.separate_thoughts = body.flag("separate_reasoning").value_or(true);
+  ask.prompts.push_back({std::move(chat.ids), std::move(chat.text)});
+  const auto old = body.integer("max_tokens", 0, INT32_MAX);
+  const auto asked = body.integer("max_completion_tokens", 0, INT32_MAX);
+  set_length(m, asked ? asked : old, std::nullopt, asked ? "max_completion_tokens" : "max_tokens", ask);
+  ask.request.min_new_tokens = body.integer("min_tokens", 0, INT32_MAX).value_or(0);
+  return ask;
+}
+
+}  // namespace sluice::server

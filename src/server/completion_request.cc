@@ -1,0 +1,89 @@
+// POST /v1/completions: fields > Ask.
+#include <fmt/core.h>
+
+#include "server/api_error.h"
+#include "server/openai.h"
+
+namespace sluice::server {
+namespace {
+
+constexpr std::int64_t kMostAnswers = 128;
+constexpr std::int64_t kMostLogprobs = 20;
+constexpr std::int64_t kDefaultNewTokens = 16;
+constexpr std::size_t kMostPrompts = 1024;
+
+Prompt text_prompt(const Json& text, const ServedModel& m) {
+  const std::string& prompt = text.as_string("prompt");
+  return {encode(m, prompt, /*add_special=*/true, /*parse_special=*/true, "prompt"), prompt};
+}
+
+Prompt id_prompt(const Json::Array& list, const Fields& body, const ServedModel& m) {
+  std::vector<std::int64_t> ids;
+  for (const Json& id : list) {
+    if (!id.is_int()) body.bad("prompt", fmt::format("found {} among token ids", id.type_name()));
+    ids.push_back(id.as_int("prompt"));
+  }
+  return {checked_ids(m, ids, "prompt"), ""};
+}
+
+std::vector<Prompt> read_prompts(const Fields& body, const ServedModel& m) {
+  const Json* field = body.find("prompt");
+  if (field == nullptr) body.bad("prompt", "missing; expected a string, a list of token ids, or a list of either");
+  if (field->is_string()) return {text_prompt(*field, m)};
+  if (!field->is_array() || field->as_array("prompt").empty()) {
+    body.bad("prompt", "expected a string, a list of token ids, or a list of either");
+  }
+  const Json::Array& list = field->as_array("prompt");
+  if (list.front().is_int()) return {id_prompt(list, body, m)};
+  if (list.size() > kMostPrompts) body.bad("prompt", fmt::format("{} prompts; at most {}", list.size(), kMostPrompts));
+  std::vector<Prompt> prompts;
+  for (const Json& entry : list) {
+    if (entry.is_string()) {
+      prompts.push_back(text_prompt(entry, m));
+    } else if (entry.is_array()) {
+      prompts.push_back(id_prompt(entry.as_array("prompt"), body, m));
+    } else {
+      body.bad("prompt", fmt::format("found {} in the list", entry.type_name()));
+    }
+  }
+  return prompts;
+}
+
+// Older clients send logprobs: true.
+std::optional<std::int64_t> logprobs_of(const Fields& body) {
+  const Json* field = body.find("logprobs");
+  if (field != nullptr && field->is_bool()) {
+    if (!field->as_bool("logprobs")) return std::nullopt;
+    return 0;
+  }
+  return body.integer("logprobs", 0, kMostLogprobs);
+}
+
+}  // namespace
+
+Ask read_completion(const Json& json, const ServedModel& m, Random& random) {
+  const Fields body(json);
+  Ask ask;
+  ask.model = checked_model(body, m);
+  refuse_unsupported(body);
+  ask.id = body.text("rid").value_or(new_id("cmpl-", random));
+  ask.created = unix_time();
+  ask.n = body.integer("n", 1, kMostAnswers).value_or(1);
+  const auto best_of = body.integer("best_of", 1, kMostAnswers);
+  if (best_of && *best_of != ask.n) body.bad("best_of", "is not supported beside n: all answers are returned");
+  read_sampling(body, m, random, ask);
+  read_stream(body, ask);
+  ask.echo = body.flag("echo").value_or(false);
+  const auto logprobs = logprobs_of(body);
+  ask.logprobs = logprobs.has_value();
+  ask.request.top_logprobs = static_cast<std::int32_t>(logprobs.value_or(0));
+  ask.request.prompt_logprobs = ask.logprobs && ask.echo;
+  ask.request.prompt_top_logprobs = ask.request.prompt_logprobs ? ask.request.top_logprobs : 0;
+  ask.prompts = read_prompts(body, m);
+  const auto asked = body.integer("max_tokens", 0, INT32_MAX);
+  set_length(m, asked, kDefaultNewTokens, "max_tokens", ask);
+  ask.request.min_new_tokens = body.integer("min_tokens", 0, INT32_MAX).value_or(0);
+  return ask;
+}
+
+}  // namespace sluice::server

@@ -1,0 +1,16 @@
+// How the load of a model's experts is spread, as JSON and as a picture. Pure functions of a snapshot.
+#pragma once
+
+#include <string>
+
+#include "core/json.h"
+#include "engine/stats.h"
+
+namespace sluice::server {
+
+// Counts and imbalance of each layer.
+Json expert_load_json(const engine::ExpertLoad& load);
+// A row for each layer, a cell for each expert: white = never chosen, dark = three times the mean or more.
+std::string expert_load_svg(const engine::ExpertLoad& load);
+
+}  // namespace sluice::server

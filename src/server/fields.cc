@@ -1,0 +1,107 @@
+#include "server/fields.h"
+
+#include <fmt/core.h>
+
+#include "core/error.h"
+#include "server/api_error.h"
+
+namespace sluice::server {
+
+Json parse_body(const std::string& body) {
+  try {
+    return Json::parse(body, "body");
+  } catch (const Error& e) {
+    throw ApiError(400, e.what(), "", "invalid_json");
+  }
+}
+
+Fields::Fields(const Json& object, std::string prefix) : object_(object), prefix_(std::move(prefix)) {
+  if (!object.is_object()) {
+    throw ApiError(
+        400, fmt::format("the {} is a JSON object; found: {}", prefix_.empty() ? "body" : prefix_, object.type_name()));
+  }
+}
+
+void Fields::bad(const char* name, const std::string& what) const {
+  throw ApiError(400, fmt::format("{}{}: {}", prefix_, name, what), prefix_ + name, "invalid_value");
+}
+
+const Json* Fields::find(const char* name) const {
+  const Json* field = object_.find(name);
+  return field == nullptr || field->is_null() ? nullptr : field;
+}
+
+std::optional<bool> Fields::flag(const char* name) const {
+  const Json* field = find(name);
+  if (field == nullptr) return std::nullopt;
+  if (!field->is_bool()) bad(name, fmt::format("found {}; expected true or false", field->type_name()));
+  return field->as_bool(name);
+}
+
+std::optional<std::int64_t> Fields::integer(const char* name, std::int64_t least, std::int64_t most) const {
+  const Json* field = find(name);
+  if (field == nullptr) return std::nullopt;
+  if (!field->is_number()) bad(name, fmt::format("found {}; expected an integer", field->type_name()));
+  const double value = field->as_number(name);
+  if (!field->is_int() && (value != static_cast<double>(static_cast<std::int64_t>(value)) || value > 9e15)) {
+    bad(name, fmt::format("{} is no integer", value));
+  }
+  const std::int64_t whole = field->as_int(name);
+  if (whole < least || whole > most) bad(name, fmt::format("{} is not in {} to {}", whole, least, most));
+  return whole;
+}
+
+std::optional<double> Fields::number(const char* name, double least, double most) const {
+  const Json* field = find(name);
+  if (field == nullptr) return std::nullopt;
+  if (!field->is_number()) bad(name, fmt::format("found {}; expected a number", field->type_name()));
+  const double value = field->as_number(name);
+  if (!(value >= least && value <= most)) bad(name, fmt::format("{} is not in {} to {}", value, least, most));
+  return value;
+}
+
+std::optional<std::string> Fields::text(const char* name) const {
+  const Json* field = find(name);
+  if (field == nullptr) return std::nullopt;
+  if (!field->is_string()) bad(name, fmt::format("found {}; expected a string", field->type_name()));
+  return field->as_string(name);
+}
+
+std::vector<std::string> Fields::texts(const char* name, std::size_t most) const {
+  const Json* field = find(name);
+  if (field == nullptr) return {};
+  if (field->is_string()) return {field->as_string(name)};
+  if (!field->is_array()) bad(name, fmt::format("found {}; expected a string or a list of them", field->type_name()));
+  std::vector<std::string> list;
+  for (const Json& entry : field->as_array(name)) {
+    if (!entry.is_string()) bad(name, fmt::format("found {} in the list; expected strings", entry.type_name()));
+    list.push_back(entry.as_string(name));
+  }
+  if (list.size() > most) bad(name, fmt::format("{} entries; at most {}", list.size(), most));
+  return list;
+}
+
+std::vector<std::int64_t> Fields::integers(const char* name, std::size_t most) const {
+  const Json* field = find(name);
+  if (field == nullptr) return {};
+  if (field->is_int()) return {field->as_int(name)};
+  if (!field->is_array()) bad(name, fmt::format("found {}; expected a list of integers", field->type_name()));
+  std::vector<std::int64_t> list;
+  for (const Json& entry : field->as_array(name)) {
+    if (!entry.is_int()) bad(name, fmt::format("found {} in the list; expected integers", entry.type_name()));
+    list.push_back(entry.as_int(name));
+  }
+  if (list.size() > most) bad(name, fmt::format("{} entries; at most {}", list.size(), most));
+  return list;
+}
+
+void Fields::refuse(const char* name, const char* why) const {
+  const Json* field = find(name);
+  if (field == nullptr) return;
+  if (field->is_bool() && !field->as_bool(name)) return;
+  if (field->is_array() && field->as_array(name).empty()) return;
+  if (field->is_object() && field->as_object(name).empty()) return;
+  throw ApiError(400, fmt::format("{}{} is not supported: {}", prefix_, name, why), prefix_ + name, "unsupported");
+}
+
+}  // namespace sluice::server

@@ -1,0 +1,44 @@
+// Reads the fields of a request's JSON body. Every complaint is an ApiError of status 400 that names the field, what
+// was found and what is expected. A field that is null counts as absent, as clients send both.
+//
+// Used by the readers of requests only; refers to a Json that outlives it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+
+namespace sluice::server {
+
+class Fields {
+ public:
+  // Throws when `object` is no object. `prefix` is put before names in messages ("sampling_params.").
+  explicit Fields(const Json& object, std::string prefix = "");
+
+  const Json* find(const char* name) const;  // nullptr when absent or null
+  std::optional<bool> flag(const char* name) const;
+  std::optional<std::int64_t> integer(const char* name, std::int64_t least, std::int64_t most) const;
+  std::optional<double> number(const char* name, double least, double most) const;
+  std::optional<std::string> text(const char* name) const;
+  // A string or a list of strings.
+  std::vector<std::string> texts(const char* name, std::size_t most) const;
+  // A list of integers, or one.
+  std::vector<std::int64_t> integers(const char* name, std::size_t most) const;
+
+  // Throws if the field is there and is neither false, an empty list nor an empty object.
+  void refuse(const char* name, const char* why) const;
+  [[noreturn]] void bad(const char* name, const std::string& what) const;
+
+ private:
+  const Json& object_;
+  std::string prefix_;
+};
+
+// Parses a body; throws ApiError 400.
+Json parse_body(const std::string& body);
+
+}  // namespace sluice::server

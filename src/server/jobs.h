@@ -1,0 +1,75 @@
+// All requests that are in work: admits them within limits, hands their sequences to the engine, turns its events into
+// replies, and takes them back when a client has gone.
+//
+// Owned by the server; the loop's thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "server/engine_thread.h"
+#include "server/job.h"
+#include "server/metrics.h"
+
+namespace sluice::server {
+
+struct AdmissionLimits {
+  std::int64_t running = 0;        // sequences that the engine works on at the same time
+  std::int64_t queued = 0;         // further ones
+  std::int64_t queued_tokens = 0;  // prompt tokens that have not been begun; 0 = no limit
+};
+
+class Jobs {
+ public:
+  // All outlive this.
+  Jobs(EngineThread& engine, Metrics& metrics) : engine_(engine), metrics_(metrics) {}
+
+  void set_limits(const AdmissionLimits& limits) { limits_ = limits; }
+  void set_text(const text::Tokenizer& tokenizer, const ThoughtTokens& thoughts);
+
+  using MakeReply = std::function<std::unique_ptr<Reply>(const Job&)>;
+  // Throws ApiError 429 when there is no room.
+  void start(Ask ask, const MakeReply& reply, const std::shared_ptr<http::Exchange>& exchange);
+
+  void on_events(std::vector<TicketEvent> events);
+  // Ends all: what has begun ends with finish_reason "abort", the rest is refused with 503.
+  void abort_all();
+  // Ends the requests with this id; false when there are none.
+  bool abort(const std::string& id);
+
+  std::int64_t open_requests() const { return static_cast<std::int64_t>(jobs_.size()); }
+  std::int64_t open_sequences() const { return static_cast<std::int64_t>(tickets_.size()); }
+
+ private:
+  struct Place {
+    Job* job;
+    std::size_t choice;
+    std::int64_t waiting_tokens;  // of its prompt, until the first event
+  };
+
+  void admit(const Ask& ask) const;
+  void submit(Job& job, std::size_t index);
+  void on_event(Place& place, TicketEvent& event);
+  void take_token(Job& job, Choice& choice, engine::Event& event, Delta& delta);
+  void end_choice(Job& job, Choice& choice, Delta& delta);
+  void send(Job& job, std::size_t choice, Delta& delta);
+  void fail(Job& job, int status, const std::string& why);
+  void forget_ticket(Ticket ticket);
+  void finish(Job& job, const char* outcome);
+  void drop(Job* job, const char* outcome);
+
+  EngineThread& engine_;
+  Metrics& metrics_;
+  AdmissionLimits limits_;
+  const text::Tokenizer* tokenizer_ = nullptr;
+  const ThoughtTokens* thoughts_ = nullptr;
+  Ticket next_ticket_ = 1;
+  std::int64_t waiting_tokens_ = 0;
+  std::unordered_map<Ticket, Place> tickets_;
+  std::unordered_map<Job*, std::unique_ptr<Job>> jobs_;
+};
+
+}  // namespace sluice::server

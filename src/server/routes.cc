@@ -1,0 +1,153 @@
+#include "server/routes.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <new>
+
+#include "core/error.h"
+#include "server/api_error.h"
+
+namespace sluice::server {
+namespace {
+
+bool same_method(std::string_view route, std::string_view asked) {
+  return route == asked || (route == "GET" && asked == "HEAD");
+}
+
+bool same_path(std::string_view route, std::string_view asked) {
+  if (!route.ends_with('*')) return route == asked;
+  route.remove_suffix(1);
+  return asked.size() > route.size() && asked.starts_with(route);
+}
+
+// Takes as long for a wrong key as for a right one.
+bool same_secret(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b.empty() ? 0 : b[i % b.size()]);
+  }
+  return difference == 0;
+}
+
+int status_of(const Error& e) {
+  if (e.code() == ErrorCode::usage || e.code() == ErrorCode::bad_input) return 400;
+  return e.code() == ErrorCode::resources ? 503 : 500;
+}
+
+}  // namespace
+
+std::span<const Route> Route::all() {
+  using S = ApiServer;
+  static constexpr std::array kRoutes = {
+      Route{"POST", "/v1/chat/completions", true, &S::chat_completions},
+      Route{"POST", "/v1/completions", true, &S::completions},
+      Route{"POST", "/generate", true, &S::generate},
+      Route{"GET", "/health", false, &S::health},
+      Route{"GET", "/ready", false, &S::ready},
+      Route{"GET", "/health_generate", true, &S::health_generate},
+      Route{"GET", "/v1/models", true, &S::models},
+      Route{"GET", "/v1/models/*", true, &S::one_model},
+      Route{"GET", "/get_model_info", true, &S::model_info},
+      Route{"GET", "/model_info", true, &S::model_info},
+      Route{"GET", "/get_server_info", true, &S::server_info},
+      Route{"GET", "/server_info", true, &S::server_info},
+      Route{"POST", "/tokenize", true, &S::tokenize},
+      Route{"POST", "/detokenize", true, &S::detokenize},
+      Route{"POST", "/apply-template", true, &S::apply_template},
+      Route{"GET", "/version", false, &S::version},
+      Route{"GET", "/metrics", false, &S::metrics_page},
+      Route{"GET", "/expert_load", true, &S::expert_load},
+      Route{"GET", "/expert_load.svg", true, &S::expert_load},
+      Route{"POST", "/flush_cache", true, &S::flush_cache},
+      Route{"POST", "/abort_request", true, &S::abort_request},
+  };
+  return kRoutes;
+}
+
+const Route* Route::find(const http::Request& request, std::string& allowed) {
+  for (const Route& route : all()) {
+    if (!same_path(route.path, request.path)) continue;
+    if (same_method(route.method, request.method)) return &route;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+  }
+  return nullptr;
+}
+
+void ApiServer::check_key(const http::Request& request) const {
+  if (options_.api_key.empty() || request.path == "/health") return;
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string* given = request.headers.find("authorization");
+  const bool right = given != nullptr && given->starts_with(kBearer) &&
+                     same_secret(std::string_view(*given).substr(kBearer.size()), options_.api_key);
+  if (!right) {
+    throw ApiError(401, "this server asks for a key; send the header Authorization: Bearer KEY", "", "invalid_api_key");
+  }
+}
+
+void ApiServer::check_admission(const http::Request& request) const {
+  check_key(request);
+  std::string allowed;
+  const Route* route = Route::find(request, allowed);
+  if (route == nullptr && allowed.empty()) {
+    throw ApiError(404, fmt::format("there is nothing at {}", request.path.substr(0, 200)), "", "not_found");
+  }
+  if (route == nullptr) throw ApiError(405, fmt::format("{} is for {}", request.path, allowed));
+  const std::string* type = request.headers.find("content-type");
+  if (route->method == "POST" && type != nullptr && type->find("json") == std::string::npos) {
+    throw ApiError(415, fmt::format("the body is of type {}; expected application/json", type->substr(0, 100)));
+  }
+  if (!route->needs_model) return;
+  if (draining_) throw ApiError(503, "the server is shutting down", "", "shutting_down");
+  if (!served_) throw ApiError(503, "the model is being loaded", "", "loading");
+}
+
+std::optional<http::Response> ApiServer::admit(const http::Request& request) {
+  try {
+    check_admission(request);
+    return std::nullopt;
+  } catch (const ApiError& e) {
+    ++metrics_.responses[e.status()];
+    return error_response(e);
+  }
+}
+
+http::Response ApiServer::refusal(int status, const std::string& why) {
+  ++metrics_.responses[status];
+  return error_response(ApiError(status, why));
+}
+
+void ApiServer::handle(const Exchange& exchange) {
+  std::string allowed;
+  if (const Route* route = Route::find(exchange->request(), allowed)) dispatch(*route, exchange);
+}
+
+// No request ends the server: whatever goes wrong is an answer.
+void ApiServer::dispatch(const Route& route, const Exchange& exchange) {
+  const auto answer = [&](const ApiError& e) {
+    ++metrics_.responses[e.status()];
+    exchange->respond(error_response(e));
+  };
+  try {
+    (this->*route.answer)(exchange);
+  } catch (const ApiError& e) {
+    answer(e);
+  } catch (const Error& e) {
+    answer(ApiError(status_of(e), e.what()));
+  } catch (const std::bad_alloc&) {
+    answer(ApiError(503, "out of memory"));
+  } catch (const std::exception& e) {
+    answer(ApiError(500, std::string("internal error: ") + e.what()));
+  }
+}
+
+void ApiServer::reply(const Exchange& exchange, int status, std::string body, const char* type) {
+  ++metrics_.responses[status];
+  http::Response response;
+  response.status = status;
+  response.content_type = type;
+  response.body = std::move(body);
+  exchange->respond(response);
+}
+
+}  // namespace sluice::server

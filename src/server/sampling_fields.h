@@ -1,0 +1,38 @@
+// Fields that all generating endpoints share: sampling, stops, lengths. Pure functions over a request's fields.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+
+#include "server/fields.h"
+#include "server/job.h"
+#include "server/served_model.h"
+
+namespace sluice::server {
+
+using Random = std::mt19937_64;  // the server's, for ids and for seeds that a request leaves open
+
+// Temperature to seed, stops and what belongs to them, under the names of OpenAI, vLLM and SGLang.
+void read_sampling(const Fields& fields, const ServedModel& model, Random& random, Ask& ask);
+
+// stream and stream_options.
+void read_stream(const Fields& fields, Ask& ask);
+
+// What nothing here can do, each with a reason.
+void refuse_unsupported(const Fields& fields);
+
+// Sets max_new_tokens: what was asked for, else `otherwise` as far as it fits; nullopt = all that fits. Throws ApiError
+// 400 with the numbers when a prompt or what was asked for does not fit.
+void set_length(const ServedModel& model, std::optional<std::int64_t> asked, std::optional<std::int64_t> otherwise,
+                const char* param, Ask& ask);
+
+// "chatcmpl-" and 32 hexadecimal digits.
+std::string new_id(const char* prefix, Random& random);
+std::int64_t unix_time();
+
+// Throws ApiError 404 for a model that is not served here. Returns the name to answer with.
+std::string checked_model(const Fields& fields, const ServedModel& model);
+
+}  // namespace sluice::server
