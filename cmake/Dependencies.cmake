@@ -9,6 +9,10 @@ if(SLUICE_TESTS)
   if(NOT GTest_FOUND)
     message(STATUS "GoogleTest was not found: the tests are not built")
   endif()
+  find_package(rapidcheck)
+  if(NOT rapidcheck_FOUND)
+    message(STATUS "RapidCheck was not found: the property tests are not built")
+  endif()
 endif()
 
 # These ship static archives without CMake targets.

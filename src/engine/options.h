@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/dtype.h"
-
 namespace sluice::engine {
 
 // In which order waiting requests are admitted; named as in SGLang. Whatever the policy, a request that was overtaken
@@ -21,10 +19,6 @@ inline constexpr std::int64_t kMostOvertakes = 64;
 // Throws Error(unsupported) for SGLang's other policies, Error(usage) for anything else.
 SchedulePolicy parse_schedule_policy(std::string_view name);
 std::string_view schedule_policy_name(SchedulePolicy policy);
-
-// For --kv-cache-dtype: the KV cache has the compute type, so "auto" and its names are accepted. Throws
-// Error(unsupported) for the others, saying what there is.
-void check_kv_cache_dtype(std::string_view name, DType compute);
 
 struct EngineOptions {
   std::int64_t max_batch_tokens = 512;   // tokens of one step: decodes plus prompt chunks; 0 = context_length

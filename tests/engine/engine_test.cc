@@ -10,85 +10,20 @@
 #include <set>
 
 #include "core/error.h"
-#include "model/test_decoder.h"
+#include "harness.h"
 #include "model/toy_model.h"
 
 namespace sluice::engine {
 namespace {
 
-using testing::load_test_decoder;
-using testing::TestDecoder;
-using testing::ToyModel;
-using testing::ToyOptions;
-
-// What came of a request.
-struct Answer {
-  std::vector<std::int32_t> tokens;
-  std::vector<float> logprobs;
-  std::vector<float> prompt_logprobs;
-  std::vector<float> last_logits;
-  FinishReason finish = FinishReason::none;
-  std::string error;
-  bool operator==(const Answer&) const = default;
-};
-
-// What a failed comparison shows, instead of bytes.
-void PrintTo(const Answer& a, std::ostream* out) {
-  *out << finish_name(a.finish) << " tokens " << ::testing::PrintToString(a.tokens) << " first log-probability "
-       << (a.logprobs.empty() ? 0.0f : a.logprobs.front());
-}
-
-void collect(const std::vector<Event>& events, std::map<RequestId, Answer>& answers) {
-  for (const Event& e : events) {
-    Answer& a = answers[e.id];
-    ASSERT_EQ(a.finish, FinishReason::none) << "an event after the last one";
-    if (e.token >= 0) {
-      a.tokens.push_back(e.token);
-      a.logprobs.push_back(e.logprob);
-    }
-    if (!e.prompt_logprobs.empty()) a.prompt_logprobs = e.prompt_logprobs;
-    if (!e.last_logits.empty()) a.last_logits = e.last_logits;
-    a.finish = e.finish;
-    a.error = e.error;
-  }
-}
-
-// All requests at once; answers in the order of the requests.
-std::vector<Answer> run(Engine& engine, const std::vector<Request>& requests) {
-  std::vector<RequestId> ids;
-  for (const Request& r : requests) ids.push_back(engine.submit(r));
-  std::map<RequestId, Answer> answers;
-  for (int steps = 0; !engine.idle() && steps < 5000; ++steps) collect(engine.step(), answers);
-  EXPECT_TRUE(engine.idle());
-  EXPECT_EQ(engine.stats().kv_blocks_used, 0);
-  std::vector<Answer> in_order;
-  for (const RequestId id : ids) in_order.push_back(answers[id]);
-  return in_order;
-}
-
-std::vector<Answer> run(const model::Decoder& decoder, const EngineOptions& options,
-                        const std::vector<Request>& requests) {
-  Engine engine(decoder, options);
-  return run(engine, requests);
-}
-
-// Requests of unequal lengths, sampled and greedy, some with all outputs.
-std::vector<Request> mixed_requests(std::int64_t vocab) {
-  std::vector<Request> requests;
-  const std::size_t lengths[] = {1, 40, 7, 90, 16, 17, 33};
-  for (std::size_t i = 0; i < std::size(lengths); ++i) {
-    Request& r = requests.emplace_back();
-    for (std::size_t k = 0; k < lengths[i]; ++k) {
-      r.prompt.push_back(
-          static_cast<std::int32_t>((k * k * 31 + k * 7 + i * 101 + 3) % static_cast<std::size_t>(vocab)));
-    }
-    r.max_new_tokens = 5 + static_cast<std::int64_t>(i) * 3;
-    if (i % 2 == 1) r.sampling = {0.9f, 50, 0.95f, 0.01f, 1000 + i};
-    r.prompt_logprobs = i % 3 == 0;
-    r.last_logits = i % 3 == 1;
-  }
-  return requests;
-}
+using sluice::testing::load_test_decoder;
+using sluice::testing::TestDecoder;
+using sluice::testing::ToyModel;
+using sluice::testing::ToyOptions;
+using testing::Answer;
+using testing::collect;
+using testing::mixed_requests;
+using testing::run;
 
 class ToyEngine : public ::testing::Test {
  protected:
@@ -270,7 +205,7 @@ TEST_F(ToyEngine, CountsTokensAndWeights) {
   // Six tokens: every expert that any of them chose, once.
   std::int64_t chosen = 0;
   std::vector<std::size_t> distinct;
-  for (const std::vector<std::int32_t>& ids : testing::prompt_routes(decoder(), r.prompt)) {
+  for (const std::vector<std::int32_t>& ids : sluice::testing::prompt_routes(decoder(), r.prompt)) {
     distinct.push_back(std::set<std::int32_t>(ids.begin(), ids.end()).size());
     chosen += std::ssize(std::set<std::int32_t>(ids.begin(), ids.end()));
   }
@@ -311,7 +246,7 @@ TEST(EngineFailures, NanEndsItsRequestOnly) {
 
 // A cache of latents: one layer group, one head.
 TEST(EngineLatent, BatchEqualsOneByOne) {
-  const TestDecoder t = load_test_decoder(testing::bundled_model("deepseek_v3"));
+  const TestDecoder t = load_test_decoder(sluice::testing::bundled_model("deepseek_v3"));
   const std::vector<Request> requests = mixed_requests(1024);
   std::vector<Answer> expected;
   for (const Request& r : requests) expected.push_back(run(*t.decoder, {512, 1, 0, 0, 512}, {r}).front());
@@ -323,11 +258,11 @@ TEST(EngineLatent, BatchEqualsOneByOne) {
 class EngineReference : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EngineReference, GreedyAnswers) {
-  const std::string folder = testing::bundled_model(GetParam());
+  const std::string folder = sluice::testing::bundled_model(GetParam());
   const TestDecoder t = load_test_decoder(folder);
-  const std::vector<testing::ReferencePrompt> references = testing::read_references(folder);
+  const std::vector<sluice::testing::ReferencePrompt> references = sluice::testing::read_references(folder);
   std::vector<Request> requests;
-  for (const testing::ReferencePrompt& reference : references) {
+  for (const sluice::testing::ReferencePrompt& reference : references) {
     Request& r = requests.emplace_back();
     r.prompt = reference.input_ids;
     r.max_new_tokens = std::ssize(reference.greedy);

@@ -73,5 +73,42 @@ TEST(Request, RefusesSamplingOutOfRange) {
   EXPECT_FALSE(refused([](Sampling& s) { s = {1.5f, 40, 0.9f, 0.05f, 7}; }));
 }
 
+TEST(Request, RefusesPenaltiesAndBiasOutOfRange) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const auto sampling = [](const std::function<void(Sampling&)>& change) {
+    return refusal([&](Request& r) { change(r.sampling); });
+  };
+  for (const float bad : {kNan, kInf, -kInf}) {
+    EXPECT_NE(sampling([bad](Sampling& s) { s.presence_penalty = bad; }), "accepted") << bad;
+    EXPECT_NE(sampling([bad](Sampling& s) { s.frequency_penalty = bad; }), "accepted") << bad;
+    EXPECT_NE(sampling([bad](Sampling& s) { s.repetition_penalty = bad; }), "accepted") << bad;
+  }
+  EXPECT_EQ(sampling([](Sampling& s) { s.repetition_penalty = 0.0f; }),
+            "repetition_penalty 0; expected above 0 and finite");
+  EXPECT_EQ(sampling([](Sampling& s) {
+              s.logit_bias = {{3, 1.0f}, {10, 1.0f}};
+            }),
+            "logit_bias of token id 10; expected 0 to 9");
+  EXPECT_NE(sampling([](Sampling& s) { s.logit_bias = {{-1, 1.0f}}; }), "accepted");
+  EXPECT_NE(sampling([](Sampling& s) { s.logit_bias = {{1, kNan}}; }), "accepted");
+  EXPECT_NE(sampling([](Sampling& s) { s.logit_bias = {{1, kInf}}; }), "accepted");
+  EXPECT_EQ(sampling([](Sampling& s) { s.logit_bias = {{1, -kInf}, {9, 100.0f}}; }), "accepted");
+}
+
+TEST(Request, RefusesCountsOutOfRange) {
+  EXPECT_EQ(refusal([](Request& r) { r.min_new_tokens = 6; }), "min_new_tokens 6; expected 0 to max_new_tokens 5");
+  EXPECT_NE(refusal([](Request& r) { r.min_new_tokens = -1; }), "accepted");
+  EXPECT_EQ(refusal([](Request& r) { r.top_logprobs = 129; }), "top_logprobs 129; expected 0 to 128");
+  EXPECT_NE(refusal([](Request& r) { r.top_logprobs = -1; }), "accepted");
+  EXPECT_NE(refusal([](Request& r) { r.prompt_top_logprobs = 2; }), "accepted") << "without prompt_logprobs";
+  EXPECT_EQ(refusal([](Request& r) {
+              r.prompt_logprobs = true;
+              r.prompt_top_logprobs = 128;
+              r.stop_ids = {1 << 30};  // never comes up
+            }),
+            "accepted");
+}
+
 }  // namespace
 }  // namespace sluice::engine

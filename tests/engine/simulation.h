@@ -44,6 +44,8 @@ class Simulation {
   // Prompt tokens that a finished request found in the prefix cache.
   std::int64_t cached(std::uint64_t id) const { return cached_.at(id); }
 
+  std::int64_t most_overtaken() const { return most_overtaken_; }
+
   void add(std::unique_ptr<Sequence> s) { scheduler_.add(std::move(s)); }
 
   StepPlan step() {
@@ -125,6 +127,7 @@ class Simulation {
     finished_[p.request] = s.tokens;
     finish_order_.push_back(p.request);
     cached_[p.request] = s.cached_tokens;
+    most_overtaken_ = std::max(most_overtaken_, s.overtaken);
     scheduler_.remove(RequestId{p.request});
   }
 
@@ -134,6 +137,7 @@ class Simulation {
   std::map<std::uint64_t, std::vector<std::int32_t>> finished_;
   std::map<std::uint64_t, std::int64_t> cached_;
   std::vector<std::uint64_t> finish_order_;
+  std::int64_t most_overtaken_ = 0;
 };
 
 }  // namespace sluice::engine::testing
