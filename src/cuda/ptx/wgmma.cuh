@@ -52,6 +52,8 @@ enum class Operand { bf16, e4m3 };
 #define SLUICE_R32 SLUICE_R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define SLUICE_R48 SLUICE_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define SLUICE_R64 SLUICE_R48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define SLUICE_R96 SLUICE_R64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define SLUICE_R128 SLUICE_R96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
 // `regs` names the registers of D, A, B, P the operands behind them.
 #define SLUICE_WGMMA(n, type, k, name, transposes, regs, A, B, P, ...)                                       \
@@ -72,8 +74,9 @@ SLUICE_WGMMA_BOTH(8, SLUICE_R4, "%4", "%5", "%6", SLUICE_D4(0))
 SLUICE_WGMMA_BOTH(16, SLUICE_R8, "%8", "%9", "%10", SLUICE_D8(0))
 SLUICE_WGMMA_BOTH(32, SLUICE_R16, "%16", "%17", "%18", SLUICE_D16(0))
 SLUICE_WGMMA_BOTH(64, SLUICE_R32, "%32", "%33", "%34", SLUICE_D32(0))
-SLUICE_WGMMA_BOTH(96, SLUICE_R48, "%48", "%49", "%50", SLUICE_D32(0), SLUICE_D16(32))
 SLUICE_WGMMA_BOTH(128, SLUICE_R64, "%64", "%65", "%66", SLUICE_D32(0), SLUICE_D32(32))
+SLUICE_WGMMA_BOTH(256, SLUICE_R128, "%128", "%129", "%130", SLUICE_D32(0), SLUICE_D32(32), SLUICE_D32(64),
+                  SLUICE_D32(96))
 // clang-format on
 
 #undef SLUICE_D4
@@ -86,6 +89,8 @@ SLUICE_WGMMA_BOTH(128, SLUICE_R64, "%64", "%65", "%66", SLUICE_D32(0), SLUICE_D3
 #undef SLUICE_R32
 #undef SLUICE_R48
 #undef SLUICE_R64
+#undef SLUICE_R96
+#undef SLUICE_R128
 #undef SLUICE_WGMMA
 #undef SLUICE_WGMMA_BOTH
 

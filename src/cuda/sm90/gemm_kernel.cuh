@@ -9,6 +9,7 @@
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/sync.cuh"
 #include "cuda/sm90/gemm_epilogue.cuh"
+#include "cuda/sm90/gemm_wide.cuh"
 
 namespace sluice::cuda::sm90 {
 
@@ -44,8 +45,8 @@ __device__ __forceinline__ void load_weights(const GemmArgs& args, const WorkLis
                                              std::uint32_t base) {
   using S = SharedLayout<NT>;
   RingCursor<S::kStages> ring;
-  for (std::int32_t i = place.first; i < work.total(); i += place.step) {
-    const WorkItem w = work.item(i);
+  for (WorkCursor at(place.first, place.step, work.total()); !at.done(); at.next()) {
+    const WorkItem w = work.item(at.index());
     const GemmSide& side = args.sides[w.side];
     const std::int32_t records = min(kTileRecords, side.records - w.row_tile * kTileRecords);
     const std::uint32_t bytes = records * kRecordBytes;
@@ -77,13 +78,14 @@ __device__ __forceinline__ void load_tokens(const GemmArgs& args, const WorkList
                                             std::uint32_t base) {
   using S = SharedLayout<NT>;
   RingCursor<S::kStages> ring;
-  for (std::int32_t i = place.first; i < work.total(); i += place.step) {
-    const WorkItem w = work.item(i);
+  for (WorkCursor at(place.first, place.step, work.total()); !at.done(); at.next()) {
+    const WorkItem w = work.item(at.index());
     const GemmSide& side = args.sides[w.side];
     const std::uint32_t groups = (w.rows + kRowGroup - 1) / kRowGroup;
     const KRange range = k_range(side.k_blocks, place.rank, place.split);
     if (w.side == 1 && args.wait_ready) {
-      while (ptx::load_acquire(args.routes.ready + w.token_tile) < static_cast<std::uint32_t>(args.sides[0].tiles)) {
+      const std::uint32_t parts = args.sides[0].tiles * (NT == kWideTokens ? 2 : 1);
+      while (ptx::load_acquire(args.routes.ready + w.token_tile) < parts) {
       }
       ptx::fence_async_global();
     }
@@ -107,8 +109,8 @@ __device__ __forceinline__ void store_intermediate(const GemmArgs& args, const W
                                                    std::uint32_t base, bool leader) {
   using S = SharedLayout<NT>;
   constexpr int kBlocks = F == Format::bf16 ? 2 : 1;  // K blocks of FC2 in a row tile of FC1
-  for (std::int32_t i = place.first; i < work.total(); i += place.step) {
-    const WorkItem w = work.item(i);
+  for (WorkCursor at(place.first, place.step, work.total()); !at.done(); at.next()) {
+    const WorkItem w = work.item(at.index());
     if (w.side == 1) break;
     ptx::barrier_sync(kBarrierStaged, kStoringThreads);
     if (leader) {
@@ -139,12 +141,12 @@ __device__ __forceinline__ void consume(const GemmArgs& args, const WorkList& wo
   RingCursor<SharedLayout<NT>::kStages> ring;
   bool staging_busy = false;
   std::uint32_t sequence = 0;
-  for (std::int32_t i = place.first; i < work.total(); i += place.step, ++sequence) {
-    const WorkItem w = work.item(i);
+  for (WorkCursor at(place.first, place.step, work.total()); !at.done(); at.next(), ++sequence) {
+    const WorkItem w = work.item(at.index());
     const GemmSide& side = args.sides[w.side];
     const KRange range = k_range(side.k_blocks, place.rank, place.split);
     Accumulators<NT> acc;
-    multiply_rows<NT, F>(c, ring, range.end - range.begin, w.rows, acc);
+    multiply<NT, NT, F>(c, ring, range.end - range.begin, acc);
     const RowTerms terms = load_row_terms<F>(c, side, w);
     if constexpr (SharedLayout<NT>::kMaxSplit > 1) {
       if (place.split > 1) reduce_over_cluster<NT>(c, place.rank, place.split, sequence, acc);
@@ -181,11 +183,21 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
     if (role == 0 && lane == 0) load_weights<NT, F>(args, work, place, base);
     if (role == 1 && lane == 0) load_tokens<NT, F>(args, work, place, base);
     const bool staged = F != Format::fp8_tensor || args.h_f32 == nullptr;
-    if (role == 2 && place.rank == 0 && staged) store_intermediate<NT, F>(args, work, place, base, lane == 0);
+    if constexpr (NT == kWideTokens) {
+      if (role >= 2 && staged) {
+        store_intermediate_wide<F>(args, work, place.first, place.step, base, role - 2, lane == 0);
+      }
+    } else {
+      if (role == 2 && place.rank == 0 && staged) store_intermediate<NT, F>(args, work, place, base, lane == 0);
+    }
   } else {
     ptx::registers_grow<232>();
     const Consumer c{shared, base, warp / 4, warp % 4, lane};
-    consume<NT, F, Curve>(args, work, place, c);
+    if constexpr (NT == kWideTokens) {
+      consume_wide<F, Curve>(args, work, place.first, place.step, c);
+    } else {
+      consume<NT, F, Curve>(args, work, place, c);
+    }
   }
   __syncwarp();
   if (place.split > 1) ptx::cluster_sync();

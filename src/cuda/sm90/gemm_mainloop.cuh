@@ -29,8 +29,8 @@ template <int NT>
 using Accumulators = float[2][NT / 2];  // [record of the warpgroup][element of the m64 fragment]
 
 // One K block of record m into d.
-template <int NT, int N, ptx::Operand Type>
-__device__ __forceinline__ void multiply_block(const Consumer& c, std::uint32_t stage, int m, float (&d)[NT / 2],
+template <int NT, int N, ptx::Operand Type, int Count>
+__device__ __forceinline__ void multiply_block(const Consumer& c, std::uint32_t stage, int m, float (&d)[Count],
                                                bool accumulate) {
   using S = SharedLayout<NT>;
   const std::uint64_t a = ptx::swizzled_operand(c.base + S::kA + stage * S::kStageA + (2 * c.group + m) * kRecordBytes);
@@ -76,7 +76,7 @@ __device__ __forceinline__ void multiply_bf16(const Consumer& c, RingCursor<Shar
 
 // acc += chain * scales of the segment; row halves r and r + 8 of the fragment have a weight scale each.
 template <int NT, int N, Format F>
-__device__ __forceinline__ void promote(const Consumer& c, std::uint32_t stage, const float (&chain)[NT / 2],
+__device__ __forceinline__ void promote(const Consumer& c, std::uint32_t stage, const float (&chain)[N / 2],
                                         float (&acc)[NT / 2]) {
   if constexpr (F == Format::fp8_tensor) {
 #pragma unroll
@@ -97,40 +97,28 @@ __device__ __forceinline__ void promote(const Consumer& c, std::uint32_t stage, 
   }
 }
 
-// Two chains in flight while registers allow it; with 128 tokens one, and the other warpgroup keeps the tensor core
-// busy meanwhile.
+// Two chains are in flight, one of each record.
 template <int NT, int N, Format F>
 __device__ __forceinline__ void multiply_fp8(const Consumer& c, RingCursor<SharedLayout<NT>::kStages>& ring,
                                              std::int32_t blocks, Accumulators<NT>& acc) {
   using S = SharedLayout<NT>;
-  constexpr int kChains = NT > 64 ? 1 : 2;
-  float chain[kChains][NT / 2];
+  float chain[2][N / 2];
   clear<NT, N>(acc);
   for (std::int32_t n = 0; n < blocks; ++n) {
     ptx::mbarrier_wait(c.base + S::kFull + 8 * ring.stage, ring.phase);
 #pragma unroll
-    for (int m = 0; m < kChains; ++m) {
+    for (int m = 0; m < 2; ++m) {
       ptx::keep_in_registers(chain[m]);
       ptx::wgmma_fence();
       multiply_block<NT, N, ptx::Operand::e4m3>(c, ring.stage, m, chain[m], false);
       ptx::wgmma_commit();
     }
-    if constexpr (kChains == 2) {
-      ptx::wgmma_wait<1>();
-      ptx::keep_in_registers(chain[0]);
-      promote<NT, N, F>(c, ring.stage, chain[0], acc[0]);
-    } else {
-      ptx::wgmma_wait<0>();
-      ptx::keep_in_registers(chain[0]);
-      promote<NT, N, F>(c, ring.stage, chain[0], acc[0]);
-      ptx::keep_in_registers(chain[0]);
-      ptx::wgmma_fence();
-      multiply_block<NT, N, ptx::Operand::e4m3>(c, ring.stage, 1, chain[0], false);
-      ptx::wgmma_commit();
-    }
+    ptx::wgmma_wait<1>();
+    ptx::keep_in_registers(chain[0]);
+    promote<NT, N, F>(c, ring.stage, chain[0], acc[0]);
     ptx::wgmma_wait<0>();
-    ptx::keep_in_registers(chain[kChains - 1]);
-    promote<NT, N, F>(c, ring.stage, chain[kChains - 1], acc[1]);
+    ptx::keep_in_registers(chain[1]);
+    promote<NT, N, F>(c, ring.stage, chain[1], acc[1]);
     release_stage<NT>(c, ring.stage);
     ring.advance();
   }
@@ -144,19 +132,6 @@ __device__ __forceinline__ void multiply(const Consumer& c, RingCursor<SharedLay
   } else {
     multiply_fp8<NT, N, F>(c, ring, blocks, acc);
   }
-}
-
-// With the narrowest product that covers `rows`; large token tiles are where the tensor core is the limit. In fp8 the
-// registers of the variants together would exceed what a thread has.
-template <int NT, Format F>
-__device__ __forceinline__ void multiply_rows(const Consumer& c, RingCursor<SharedLayout<NT>::kStages>& ring,
-                                              std::int32_t blocks, std::int32_t rows, Accumulators<NT>& acc) {
-  if constexpr (NT == 128 && F == Format::bf16) {
-    if (rows <= 32) return multiply<NT, 32, F>(c, ring, blocks, acc);
-    if (rows <= 64) return multiply<NT, 64, F>(c, ring, blocks, acc);
-    if (rows <= 96) return multiply<NT, 96, F>(c, ring, blocks, acc);
-  }
-  multiply<NT, NT, F>(c, ring, blocks, acc);
 }
 
 // Adds the partial sums of the cluster in ascending K order in block 0; `parity` counts the items of this cluster.

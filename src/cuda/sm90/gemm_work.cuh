@@ -16,6 +16,29 @@ struct WorkItem {
   std::int32_t rows;
 };
 
+// The items of one block: one of each round of `stride` items. The place within the round rotates, because a fixed one
+// can coincide with the period of an expert's tiles and then gets only long or only short ones.
+class WorkCursor {
+ public:
+  __device__ WorkCursor(std::int32_t start, std::int32_t stride, std::int32_t total)
+      : within_(start), stride_(stride), total_(total) {
+    if (index() >= total_) next();
+  }
+  __device__ bool done() const { return round_ >= total_; }
+  __device__ std::int32_t index() const { return round_ + within_; }
+  __device__ void next() {
+    do {
+      round_ += stride_;
+      within_ += kRotation;
+      while (within_ >= stride_) within_ -= stride_;
+    } while (round_ < total_ && index() >= total_);
+  }
+
+ private:
+  static constexpr std::int32_t kRotation = 37;
+  std::int32_t round_ = 0, within_, stride_, total_;
+};
+
 // Items are numbered FC1 first; within a side by expert, then row tile, then token tile, so that neighbours share
 // weights. FC1 items never wait for others, hence no deadlock as long as every block takes its items in order.
 class WorkList {

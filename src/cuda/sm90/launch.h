@@ -116,10 +116,12 @@ __host__ __device__ constexpr std::int64_t max_token_tiles(std::int64_t routes, 
   return (experts < routes ? experts : routes) + routes / token_tile;
 }
 
-// Rows of each token tile but the last of an expert with `rows` rows; there are ceil(rows / token_tile) of them.
+// Rows of each token tile but the last of an expert with `rows` rows; there are ceil(rows / token_tile) of them. Small
+// tiles are balanced; the tiles of 128 are computed by halves, so there the last one is the short one.
 __host__ __device__ constexpr std::int32_t token_tile_rows(std::int32_t rows, std::int32_t token_tile) {
   const std::int64_t tiles = ceil_div(rows, token_tile);
-  return tiles == 0 ? 0 : static_cast<std::int32_t>(round_up(ceil_div(rows, tiles), kRowGroup));
+  const std::int64_t unit = token_tile == 128 ? 64 : kRowGroup;
+  return tiles == 0 ? 0 : static_cast<std::int32_t>(round_up(ceil_div(rows, tiles), unit));
 }
 
 struct alignas(32) TokenTile {

@@ -20,6 +20,18 @@ std::int32_t token_tile_for(double rows_per_expert) {
   return 128;
 }
 
+// Blocks that share a tile: as many as leave no multiprocessor without a tile of FC1, and two anyway where a tile is so
+// long that uneven shares cost more than the reduction. Measured on five layer shapes (docs/performance.md).
+std::int32_t split_for(const Extents& e, double active, std::int32_t token_tile, std::int32_t sm_count) {
+  constexpr double kLongTileBytes = 1.5e6;
+  const std::int32_t most = std::min({token_tile == 8 ? 4 : token_tile == 16 ? 2 : 1, e.k_blocks1, e.k_blocks2});
+  std::int32_t split = 1;
+  while (split * 2 <= most && active * e.tiles1 * split * 2 <= sm_count) split *= 2;
+  const double tile_bytes = std::min(e.records1, kTileRecords) * double{kRecordBytes} * e.k_blocks1;
+  if (split == 1 && most >= 2 && tile_bytes >= kLongTileBytes) split = 2;
+  return split;
+}
+
 }  // namespace
 
 Plan choose_plan(const Shape& shape, ActivationKind activation, std::int64_t tokens, std::int32_t top_k,
@@ -30,10 +42,8 @@ Plan choose_plan(const Shape& shape, ActivationKind activation, std::int64_t tok
   Plan plan;
   plan.token_tile = token_tile_for(local / std::max(shape.experts, 1));
   if (!has_all_tiles(activation)) plan.token_tile = plan.token_tile <= 16 ? 16 : 64;
-  if (plan.token_tile != 8) return plan;
   const double active = std::min<double>(std::max(local, 1.0), shape.experts);
-  const std::int32_t most = std::min({4, e.k_blocks1, e.k_blocks2});
-  while (plan.split * 2 <= most && active * e.tiles1 * plan.split < sm_count) plan.split *= 2;
+  plan.split = split_for(e, active, plan.token_tile, sm_count);
   return plan;
 }
 

@@ -1,0 +1,386 @@
+// Consumers of the expert GEMM kernel for many rows an expert: token rows are the M operand here, 64 of a tile's 128 to
+// each warpgroup, and the 256 weight rows are N.
+//
+// Same records, stages and loads as in gemm_mainloop.cuh. With tokens in M a thread has two token rows, so that fp8
+// scales are four numbers a K block, and all 128 features of a token are in four lanes: no exchange between warps. The
+// two warpgroups share stages of the ring and nothing else, so that one can finish a tile while the other multiplies.
+#pragma once
+
+#include "cuda/sm90/gemm_epilogue.cuh"
+
+namespace sluice::cuda::sm90 {
+
+inline constexpr int kWideTokens = 128;  // token tile
+inline constexpr int kWideGroup = 64;    // of one warpgroup
+
+using WideShared = SharedLayout<kWideTokens>;
+using WideRing = RingCursor<WideShared::kStages>;
+// Element 8 i + e of packed rows 16 i .. 16 i + 15: e = 0, 1 token lane / 4, e = 2, 3 token lane / 4 + 8; columns
+// 2 (lane % 4) + e % 2, of the upper 8 packed rows from e + 4 on.
+using WideAccumulators = float[128];
+
+__device__ __forceinline__ std::uint64_t wide_tokens(const Consumer& c, std::uint32_t stage) {
+  return ptx::swizzled_operand(c.base + WideShared::kB + stage * WideShared::kStageB +
+                               c.group * kWideGroup * kBlockBytes);
+}
+
+__device__ __forceinline__ std::uint64_t wide_weights(const Consumer& c, std::uint32_t stage, int half) {
+  return ptx::swizzled_operand(c.base + WideShared::kA + stage * WideShared::kStageA + half * 2 * kRecordBytes);
+}
+
+// N = 128 when only the first two records of the tile exist.
+template <int N>
+__device__ __forceinline__ void multiply_wide_bf16(const Consumer& c, WideRing& ring, std::int32_t blocks,
+                                                   WideAccumulators& acc) {
+  std::uint32_t previous = 0;
+#pragma unroll
+  for (int i = 0; i < 128; ++i) acc[i] = 0.0f;
+  ptx::keep_in_registers(acc);
+  for (std::int32_t n = 0; n < blocks; ++n) {
+    ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
+    const std::uint64_t a = wide_tokens(c, ring.stage);
+    const std::uint64_t b = wide_weights(c, ring.stage, 0);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      ptx::wgmma<N, ptx::Operand::bf16>(acc, a + k * ptx::kSliceStep, b + k * ptx::kSliceStep, 1);
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<1>();
+    if (n > 0) release_stage<kWideTokens>(c, previous);
+    previous = ring.stage;
+    ring.advance();
+  }
+  ptx::wgmma_wait<0>();
+  ptx::keep_in_registers(acc);
+  release_stage<kWideTokens>(c, previous);
+}
+
+template <Format F>
+__device__ __forceinline__ void promote_wide(const Consumer& c, std::uint32_t stage, int half, const float (&chain)[64],
+                                             WideAccumulators& acc) {
+  float s[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};  // [token row][packed rows 0-7, 8-15 of 16]
+  if constexpr (F == Format::fp8_block) {
+    const float* scales =
+        reinterpret_cast<const float*>(c.shared + WideShared::kScales + stage * WideShared::kScaleBytes);
+    const float2 w = *reinterpret_cast<const float2*>(scales + 2 * half);
+    const float* x = scales + 4 + c.group * kWideGroup + c.warp * 16 + (c.lane >> 2);
+    s[0][0] = x[0] * w.x;
+    s[0][1] = x[0] * w.y;
+    s[1][0] = x[8] * w.x;
+    s[1][1] = x[8] * w.y;
+  }
+#pragma unroll
+  for (int i = 0; i < 64; ++i) {
+    float& d = acc[half * 64 + i];
+    d = F == Format::fp8_block ? fmaf(chain[i], s[i / 2 % 2][i / 4 % 2], d) : d + chain[i];
+  }
+}
+
+template <Format F>
+__device__ __forceinline__ void multiply_wide_fp8(const Consumer& c, WideRing& ring, std::int32_t blocks,
+                                                  WideAccumulators& acc) {
+  float chain[64];
+#pragma unroll
+  for (int i = 0; i < 128; ++i) acc[i] = 0.0f;
+  for (std::int32_t n = 0; n < blocks; ++n) {
+    ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
+    const std::uint64_t a = wide_tokens(c, ring.stage);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::uint64_t b = wide_weights(c, ring.stage, half);
+      ptx::keep_in_registers(chain);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        ptx::wgmma<128, ptx::Operand::e4m3>(chain, a + k * ptx::kSliceStep, b + k * ptx::kSliceStep, k > 0 ? 1 : 0);
+      }
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>();
+      ptx::keep_in_registers(chain);
+      promote_wide<F>(c, ring.stage, half, chain, acc);
+    }
+    release_stage<kWideTokens>(c, ring.stage);
+    ring.advance();
+  }
+}
+
+// Token rows of a thread and what belongs to them.
+struct WideTokens {
+  std::int32_t row[2];  // of the tile
+  float scale[2];       // fp8_tensor
+};
+
+template <Format F>
+__device__ __forceinline__ WideTokens wide_rows(const Consumer& c, const GemmSide& side, const WorkItem& w) {
+  WideTokens t;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    t.row[i] = c.group * kWideGroup + c.warp * 16 + (c.lane >> 2) + 8 * i;
+    t.scale[i] = side.image_static_scale;
+    if (F == Format::fp8_tensor && side.image_scale != nullptr && t.row[i] < w.rows) {
+      t.scale[i] = __ldg(side.image_scale + w.first_row + t.row[i]);
+    }
+  }
+  return t;
+}
+
+// Scales (fp8_tensor) and bias on the 8 packed rows of 16 that start at `packed_row`: d[e] for the token rows.
+template <Format F>
+__device__ __forceinline__ void finish_wide(const Consumer& c, const GemmSide& side, const WorkItem& w,
+                                            const WideTokens& t, std::int32_t packed_row, float* d) {
+  const std::int64_t rows = static_cast<std::int64_t>(side.records) * kRecordRows;
+  const std::int64_t at = w.expert * rows + packed_row + 2 * (c.lane & 3);
+  if constexpr (F == Format::fp8_tensor) {
+    const float2 s = __ldg(reinterpret_cast<const float2*>(side.row_scale + at));
+#pragma unroll
+    for (int e = 0; e < 4; ++e) d[e] = __fmul_rn(__fmul_rn(d[e], t.scale[e / 2]), e % 2 == 0 ? s.x : s.y);
+  }
+  if (side.bias != nullptr) {
+    const float2 b = __ldg(reinterpret_cast<const float2*>(side.bias + at));
+#pragma unroll
+    for (int e = 0; e < 4; ++e) d[e] += e % 2 == 0 ? b.x : b.y;
+  }
+}
+
+// acc[8 i + e] becomes the activated value of feature 8 i + 2 (lane % 4) + e % 2 of token row e / 2.
+template <Format F, bool Curve>
+__device__ __forceinline__ void activate_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
+                                              WideAccumulators& acc) {
+  const GemmSide& side = args.sides[0];
+  const WideTokens t = wide_rows<F>(c, side, w);
+  const std::int32_t records = min(kTileRecords, side.records - w.row_tile * kTileRecords);
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    if (i >= records * 4) break;
+    const std::int32_t packed_row = w.row_tile * kTileRecords * kRecordRows + 16 * i;
+    finish_wide<F>(c, side, w, t, packed_row, acc + 8 * i);
+    finish_wide<F>(c, side, w, t, packed_row + 8, acc + 8 * i + 4);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) acc[8 * i + e] = activation<Curve>(args, acc[8 * i + e], acc[8 * i + 4 + e]);
+  }
+}
+
+// Inverse scales of the two token rows over the 128 features; the scales go to global memory.
+__device__ __forceinline__ float2 wide_group_scales(const Consumer& c, const GemmArgs& args, const WorkItem& w,
+                                                    const WideAccumulators& acc) {
+  float inverse[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float amax = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      amax = fmaxf(amax, fmaxf(finite_magnitude(acc[8 * i + 2 * r]), finite_magnitude(acc[8 * i + 2 * r + 1])));
+    }
+    amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, 1));
+    amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, 2));
+    const float scale = __fdiv_rn(fmaxf(amax, 1e-10f), kE4m3Max);
+    inverse[r] = __fdiv_rn(1.0f, scale);
+    const std::int32_t row = c.group * kWideGroup + c.warp * 16 + (c.lane >> 2) + 8 * r;
+    if ((c.lane & 3) == 0 && row < round_up(w.rows, kRowGroup)) {
+      args.h_scale[w.row_tile * args.padded_rows + w.first_row + row] = scale;
+    }
+  }
+  return make_float2(inverse[0], inverse[1]);
+}
+
+__device__ __forceinline__ void store_shared(std::uint32_t to, std::uint32_t value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
+}
+
+// Staging area of a warpgroup: FC1 has K blocks of 64 token rows there, FC2 rows of 256 bytes.
+__host__ __device__ constexpr std::uint32_t wide_staging(std::int32_t group, int block) {
+  return WideShared::kStagingAt + (group * 2 + block) * kWideGroup * kBlockBytes;
+}
+
+// Word `lane % 4` of chunk `chunk` of token row `row` (of the warpgroup) in staged K block `block`.
+__device__ __forceinline__ std::uint32_t staged_word(const Consumer& c, int block, std::int32_t row, int chunk) {
+  return c.base + wide_staging(c.group, block) + row * kBlockBytes + ((chunk ^ (row & 7)) * 16) + 4 * (c.lane & 3);
+}
+
+template <Format F>
+__device__ __forceinline__ void stage_wide(const Consumer& c, const WideAccumulators& acc, float2 inverse) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const std::int32_t row = c.warp * 16 + (c.lane >> 2) + 8 * r;
+    if constexpr (F == Format::bf16) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        store_shared(staged_word(c, i / 8, row, i % 8), ptx::pack_bf16(acc[8 * i + 2 * r], acc[8 * i + 2 * r + 1]));
+      }
+    } else {
+      const float f = r == 0 ? inverse.x : inverse.y;
+#pragma unroll
+      for (int chunk = 0; chunk < 8; ++chunk) {
+        const float* low = acc + 8 * (chunk / 4 * 8 + chunk % 4) + 2 * r;  // and features 32 above
+        const std::uint32_t word = ptx::pack_e4m3(low[0] * f, low[32] * f) | ptx::pack_e4m3(low[1] * f, low[33] * f)
+                                                                                 << 16;
+        store_shared(staged_word(c, 0, row, chunk), word);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void store_unquantised_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
+                                                       const WideAccumulators& acc) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const std::int32_t row = c.group * kWideGroup + c.warp * 16 + (c.lane >> 2) + 8 * r;
+    float* to = args.h_f32 + (w.first_row + row) * args.h_f32_stride + w.row_tile * 128 + 2 * (c.lane & 3);
+    if (row >= w.rows) continue;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      *reinterpret_cast<float2*>(to + 8 * i) = make_float2(acc[8 * i + 2 * r], acc[8 * i + 2 * r + 1]);
+    }
+  }
+}
+
+// Each warpgroup has a storing warp and barriers of its own.
+inline constexpr std::uint32_t kWideStaged = 1;       // and 2
+inline constexpr std::uint32_t kWideStagingFree = 3;  // and 4
+inline constexpr std::uint32_t kWideStoringThreads = 128 + 32;
+
+__device__ __forceinline__ void wait_staging_free_wide(const Consumer& c, bool& staging_busy) {
+  if (staging_busy) ptx::barrier_sync(kWideStagingFree + c.group, kWideStoringThreads);
+  staging_busy = false;
+}
+
+template <Format F, bool Curve>
+__device__ __forceinline__ void finish_first_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
+                                                  WideAccumulators& acc, bool& staging_busy) {
+  activate_wide<F, Curve>(c, args, w, acc);
+  if (F == Format::fp8_tensor && args.h_f32 != nullptr) return store_unquantised_wide(c, args, w, acc);
+  float2 inverse = make_float2(1.0f, 1.0f);
+  if constexpr (F == Format::fp8_block) inverse = wide_group_scales(c, args, w, acc);
+  if constexpr (F == Format::fp8_tensor) inverse.x = inverse.y = __fdiv_rn(1.0f, args.h_static_scale);
+  wait_staging_free_wide(c, staging_busy);
+  stage_wide<F>(c, acc, inverse);
+  ptx::fence_async_shared();
+  ptx::barrier_arrive(kWideStaged + c.group, kWideStoringThreads);
+  staging_busy = true;
+}
+
+// 128 features of the warp's 16 token rows through its part of the staging area, rows of 256 bytes.
+__device__ __forceinline__ void copy_slot_rows_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
+                                                    std::int32_t first_feature, const unsigned char* staged) {
+  const std::int32_t chunk = c.lane & 15;
+  const std::int32_t feature = first_feature + chunk * 8;
+#pragma unroll
+  for (int p = 0; p < 8; ++p) {
+    const std::int32_t row = 2 * p + c.lane / 16;
+    const std::int32_t token = c.group * kWideGroup + c.warp * 16 + row;
+    const uint4 v = *reinterpret_cast<const uint4*>(staged + row * 256 + ((chunk ^ (row & 7)) * 16));
+    if (token >= w.rows || feature >= args.hidden) continue;
+    *reinterpret_cast<uint4*>(args.slot_rows + (w.first_row + token) * std::int64_t{args.hidden} + feature) = v;
+  }
+}
+
+template <Format F>
+__device__ __forceinline__ void finish_second_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
+                                                   WideAccumulators& acc, bool& staging_busy) {
+  const GemmSide& side = args.sides[1];
+  const WideTokens t = wide_rows<F>(c, side, w);
+  const std::int32_t records = min(kTileRecords, side.records - w.row_tile * kTileRecords);
+  const std::int32_t offset = wide_staging(c.group, 0) + c.warp * 16 * 256;
+  wait_staging_free_wide(c, staging_busy);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (half * 2 >= records) break;
+#pragma unroll
+    for (int i = half * 8; i < half * 8 + 8; ++i) {
+      if (i >= records * 4) break;
+      const std::int32_t packed_row = w.row_tile * kTileRecords * kRecordRows + 16 * i;
+      finish_wide<F>(c, side, w, t, packed_row, acc + 8 * i);
+      finish_wide<F>(c, side, w, t, packed_row + 8, acc + 8 * i + 4);
+    }
+#pragma unroll
+    for (int n = 0; n < 32; ++n) {  // 8 features of a token row each
+      const std::int32_t row = (c.lane >> 2) + 8 * (n % 2);
+      const std::int32_t chunk = n / 2;
+      const float* d = acc + 64 * half + 4 * chunk + 2 * (n % 2);
+      store_shared(c.base + offset + row * 256 + ((chunk ^ (row & 7)) * 16) + 4 * (c.lane & 3),
+                   ptx::pack_bf16(d[0], d[1]));
+    }
+    __syncwarp();
+    copy_slot_rows_wide(c, args, w, (w.row_tile * kTileRecords + 2 * half) * kRecordRows, c.shared + offset);
+    __syncwarp();
+  }
+}
+
+template <Format F>
+__device__ __forceinline__ void multiply_wide(const Consumer& c, WideRing& ring, const GemmSide& side,
+                                              const WorkItem& w, WideAccumulators& acc) {
+  if constexpr (F == Format::bf16) {
+    if (side.records - w.row_tile * kTileRecords <= 2) return multiply_wide_bf16<128>(c, ring, side.k_blocks, acc);
+    multiply_wide_bf16<256>(c, ring, side.k_blocks, acc);
+  } else {
+    multiply_wide_fp8<F>(c, ring, side.k_blocks, acc);
+  }
+}
+
+// A warpgroup whose 64 rows do not exist only gives stages back.
+__device__ __forceinline__ void skip_stages(const Consumer& c, WideRing& ring, std::int32_t blocks) {
+  for (std::int32_t n = 0; n < blocks; ++n) {
+    ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
+    release_stage<kWideTokens>(c, ring.stage);
+    ring.advance();
+  }
+}
+
+template <Format F, bool Curve>
+__device__ __forceinline__ void consume_wide(const GemmArgs& args, const WorkList& work, std::int32_t first,
+                                             std::int32_t step, const Consumer& c) {
+  WideRing ring;
+  bool staging_busy = false;
+  for (WorkCursor at(first, step, work.total()); !at.done(); at.next()) {
+    const WorkItem w = work.item(at.index());
+    const GemmSide& side = args.sides[w.side];
+    if (w.rows <= c.group * kWideGroup) {
+      skip_stages(c, ring, side.k_blocks);
+      continue;
+    }
+    WideAccumulators acc;
+    multiply_wide<F>(c, ring, side, w, acc);
+    if (w.side == 0) {
+      finish_first_wide<F, Curve>(c, args, w, acc, staging_busy);
+    } else {
+      finish_second_wide<F>(c, args, w, acc, staging_busy);
+    }
+  }
+  wait_staging_free_wide(c, staging_busy);
+}
+
+// Copies the staged rows of one warpgroup out and then counts them as ready. One warp a warpgroup.
+template <Format F>
+__device__ __forceinline__ void store_intermediate_wide(const GemmArgs& args, const WorkList& work, std::int32_t first,
+                                                        std::int32_t step, std::uint32_t base, std::int32_t group,
+                                                        bool leader) {
+  constexpr int kBlocks = F == Format::bf16 ? 2 : 1;
+  for (WorkCursor at(first, step, work.total()); !at.done(); at.next()) {
+    const WorkItem w = work.item(at.index());
+    if (w.side == 1) break;
+    const std::int32_t rows = min(w.rows - group * kWideGroup, kWideGroup);
+    if (rows > 0) ptx::barrier_sync(kWideStaged + group, kWideStoringThreads);
+    if (leader && rows > 0) {
+      const std::uint32_t bytes = (rows + kRowGroup - 1) / kRowGroup * 1024;
+      for (int b = 0; b < kBlocks; ++b) {
+        const std::int64_t kb = w.row_tile * kBlocks + b;
+        if (kb >= args.sides[1].k_blocks) break;
+        ptx::bulk_store(args.h + (kb * args.padded_rows + w.first_row + group * kWideGroup) * kBlockBytes,
+                        base + wide_staging(group, b), bytes);
+      }
+      ptx::bulk_commit();
+      ptx::bulk_wait_read();
+    }
+    __syncwarp();
+    if (rows > 0) ptx::barrier_arrive(kWideStagingFree + group, kWideStoringThreads);
+    if (leader) {
+      ptx::bulk_wait();
+      ptx::fence_async_global();
+      ptx::add_release(args.routes.ready + w.token_tile, 1);
+    }
+    __syncwarp();
+  }
+}
+
+}  // namespace sluice::cuda::sm90
