@@ -1,0 +1,55 @@
+// R: sorts the routes of a batch by local expert, cuts each expert's rows into token tiles, and writes the rows that
+// GEMM1 reads, quantised by the recipe and in sorted order, as the image of sm90/launch.h. Bits of codes and scales are
+// those of numerics/block_fp8.h. Repeatable: rows are in the order of moe/permutation.h whatever the plan.
+//
+// Launched by the runner on the caller's stream as a dependent of the kernel before it; may be captured. One launch up
+// to kRouteOnePassRoutes routes, three beyond.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "cuda/route_plan.h"
+
+namespace sluice::cuda {
+
+enum class InputForm : std::uint8_t {
+  bf16,
+  fp8_group,    // e4m3, a scale per 128 columns
+  fp8_static,   // e4m3, one scale for all rows
+  fp8_dynamic,  // e4m3, a scale a row
+};
+
+struct RouteArgs {
+  RoutePlan plan;
+  const std::int32_t* ids = nullptr;           // [T, k] slot ids; outside [first_slot, first_slot + experts) = skipped
+  const std::int32_t* valid_tokens = nullptr;  // device scalar, nullptr = all; later tokens are skipped
+  std::int32_t first_slot = 0;
+
+  InputForm form = InputForm::bf16;
+  const void* hidden = nullptr;          // [T, H] bf16
+  std::int64_t hidden_row_stride = 0;    // elements
+  std::int64_t width = 0;                // H
+  std::int32_t k_blocks = 0;             // of a row of the image
+  const float* input_weights = nullptr;  // [T] multiplies the row first (k = 1), or nullptr
+  float static_scale = 0.0f;             // fp8_static
+
+  std::int32_t* scratch = nullptr;      // plan.scratch_bytes()
+  std::int32_t* expert_rows = nullptr;  // out [E_local]
+  std::int32_t* route_row = nullptr;    // out [T, k]: padded row of each route, -1 where it is skipped
+  std::int32_t* tile_count = nullptr;   // out [1]
+  sm90::TokenTile* tiles = nullptr;     // out [max_tiles]
+  std::int32_t max_tiles = 0;
+  std::uint32_t* ready = nullptr;  // out [max_tiles] zeros
+  std::uint8_t* image = nullptr;   // out [k_blocks][P][128]
+  float* scales = nullptr;         // out fp8_group: [k_blocks][P]; fp8_static and fp8_dynamic: [P]
+  std::int64_t padded_rows = 0;    // P
+};
+
+// Raises shared memory limits of the current device; once before launching or capturing.
+cudaError_t prepare_route();
+
+cudaError_t launch_route(const RouteArgs& args, cudaStream_t stream);
+
+}  // namespace sluice::cuda

@@ -1,0 +1,171 @@
+// The other half of R (route.h): rows of GEMM1 input in the order of the sort, as functions of one block.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+
+#include <cfloat>
+#include <cstdint>
+
+#include "cuda/route.h"
+
+namespace sluice::cuda {
+
+inline constexpr float kE4m3Largest = 448.0f;
+inline constexpr float kGroupAmaxFloor = 1e-10f;
+
+// Magnitude as amax counts it: NaN does not count, infinity is the largest number.
+__device__ inline float counted_magnitude(float v) {
+  const float m = fabsf(v);
+  return m != m ? 0.0f : fminf(m, FLT_MAX);
+}
+
+// Saturating, ties to even, exact division; a NaN keeps its sign, as in numerics/fp8.h.
+__device__ inline std::uint32_t e4m3_code(float value, float scale) {
+  if (value != value) return (__float_as_uint(value) >> 31) != 0u ? 0xFFu : 0x7Fu;
+  const float finite = fminf(fmaxf(value, -FLT_MAX), FLT_MAX);
+  return __nv_cvt_float_to_fp8(__fdiv_rn(finite, scale), __NV_SATFINITE, __NV_E4M3);
+}
+
+__device__ inline float warp_max(float v) {
+  for (int d = 16; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(0xFFFFFFFFu, v, d));
+  return v;
+}
+
+// One hidden row as floats, after the routing weight; zeros behind its width.
+struct InputRow {
+  const __nv_bfloat16* data = nullptr;
+  std::int64_t width = 0;
+  float weight = 1.0f;
+  bool weighted = false;
+  bool wide = false;  // can be read 8 bytes at a time
+
+  __device__ InputRow(const RouteArgs& a, std::int64_t t)
+      : data(static_cast<const __nv_bfloat16*>(a.hidden) + t * a.hidden_row_stride),
+        width(a.width),
+        weighted(a.input_weights != nullptr),
+        wide(a.hidden_row_stride % 4 == 0 && reinterpret_cast<std::uintptr_t>(a.hidden) % 8 == 0) {
+    if (weighted) weight = a.input_weights[t];
+  }
+
+  __device__ void load4(std::int64_t column, __nv_bfloat16 (&x)[4]) const {
+    if (wide && column + 4 <= width) {
+      *reinterpret_cast<uint2*>(x) = *reinterpret_cast<const uint2*>(data + column);
+    } else {
+      for (int i = 0; i < 4; ++i) x[i] = column + i < width ? data[column + i] : __float2bfloat16(0.0f);
+    }
+    if (!weighted) return;
+    for (int i = 0; i < 4; ++i) x[i] = __float2bfloat16_rn(__fmul_rn(weight, __bfloat162float(x[i])));
+  }
+
+  __device__ void load4(std::int64_t column, float (&v)[4]) const {
+    __nv_bfloat16 x[4];
+    load4(column, x);
+    for (int i = 0; i < 4; ++i) v[i] = __bfloat162float(x[i]);
+  }
+};
+
+// The scale of a whole row; one warp.
+__device__ inline float dynamic_scale(const RouteArgs& a, const InputRow& x) {
+  float amax = 0.0f;
+#pragma unroll 4
+  for (std::int64_t c = (threadIdx.x % 32) * 4; c < a.width; c += 128) {
+    float v[4];
+    x.load4(c, v);
+    for (int i = 0; i < 4; ++i) amax = fmaxf(amax, counted_magnitude(v[i]));
+  }
+  amax = warp_max(amax);
+  return amax == 0.0f ? 1.0f : fmaxf(__fdiv_rn(amax, kE4m3Largest), FLT_MIN);
+}
+
+// Byte `at` (0-127) of K block kb of padded row r.
+__device__ inline std::uint8_t* image_at(const RouteArgs& a, std::int64_t kb, std::int32_t r, int at) {
+  return a.image + sm90::image_offset(kb, r, at / 16, a.padded_rows) + at % 16;
+}
+
+// K block kb of a token, into the padded row of each of its routes; one warp. `rows` [k] are the padded rows.
+__device__ inline void fp8_block(const RouteArgs& a, const InputRow& x, std::int64_t kb, const std::int32_t* rows,
+                                 float row_scale) {
+  const int lane = threadIdx.x % 32;
+  float v[4];
+  x.load4(kb * 128 + lane * 4, v);
+  float scale = row_scale;
+  if (a.form == InputForm::fp8_group) {
+    float amax = 0.0f;
+    for (int i = 0; i < 4; ++i) amax = fmaxf(amax, counted_magnitude(v[i]));
+    scale = __fdiv_rn(fmaxf(warp_max(amax), kGroupAmaxFloor), kE4m3Largest);
+  }
+  std::uint32_t codes = 0;
+  for (int i = 0; i < 4; ++i) codes |= e4m3_code(v[i], scale) << (8 * i);
+  for (std::int32_t s = 0; s < a.plan.top_k; ++s) {
+    const std::int32_t r = rows[s];
+    if (r < 0) continue;
+    *reinterpret_cast<std::uint32_t*>(image_at(a, kb, r, lane * 4)) = codes;
+    if (lane != 0) continue;
+    if (a.form == InputForm::fp8_group) a.scales[kb * a.padded_rows + r] = scale;
+    if (a.form == InputForm::fp8_static && kb == 0) a.scales[r] = scale;
+  }
+}
+
+// The same in bf16, where a warp takes two K blocks at once: 16 lanes of 8 bytes each.
+__device__ inline void bf16_blocks(const RouteArgs& a, const InputRow& x, std::int64_t kb, const std::int32_t* rows) {
+  const int lane = threadIdx.x % 16;
+  if (kb >= a.k_blocks) return;
+  __nv_bfloat16 v[4];
+  x.load4(kb * 64 + lane * 4, v);
+  for (std::int32_t s = 0; s < a.plan.top_k; ++s) {
+    const std::int32_t r = rows[s];
+    if (r >= 0) *reinterpret_cast<uint2*>(image_at(a, kb, r, lane * 8)) = *reinterpret_cast<uint2*>(v);
+  }
+}
+
+// Units of work are pairs of K blocks (bf16) or K blocks (fp8) of a token.
+__device__ inline std::int64_t units_of_token(const RouteArgs& a) {
+  return a.form == InputForm::bf16 ? (a.k_blocks + 1) / 2 : a.k_blocks;
+}
+
+// The first padded row of a token, -1 where all its slots are skipped.
+__device__ inline std::int32_t first_row(const RouteArgs& a, const std::int32_t* rows) {
+  for (std::int32_t s = 0; s < a.plan.top_k; ++s) {
+    if (rows[s] >= 0) return rows[s];
+  }
+  return -1;
+}
+
+// Scales of whole rows, of tokens [first, last). rows [.., k] from first on.
+__device__ inline void write_dynamic_scales(const RouteArgs& a, std::int64_t first, std::int64_t last,
+                                            const std::int32_t* rows) {
+  const int lane = threadIdx.x % 32;
+  for (std::int64_t t = first + threadIdx.x / 32; t < last; t += blockDim.x / 32) {
+    const std::int32_t* row = rows + (t - first) * a.plan.top_k;
+    const float scale = dynamic_scale(a, InputRow(a, t));
+    for (std::int32_t s = lane; s < a.plan.top_k; s += 32) {
+      if (row[s] >= 0) a.scales[row[s]] = scale;
+    }
+  }
+  __syncthreads();
+}
+
+// Writes units [begin, end) of the batch, unit u = token * units + block, all of tokens [first_token, last_token).
+// rows [.., k] from first_token on.
+__device__ inline void write_input(const RouteArgs& a, std::int64_t begin, std::int64_t end, const std::int32_t* rows,
+                                   std::int64_t first_token, std::int64_t last_token) {
+  const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  const std::int64_t units = units_of_token(a);
+  if (a.form == InputForm::fp8_dynamic) write_dynamic_scales(a, first_token, last_token, rows);
+  for (std::int64_t u = begin + warp; u < end; u += warps) {
+    const std::int64_t t = u / units, block = u % units;
+    const std::int32_t* row = rows + (t - first_token) * a.plan.top_k;
+    const std::int32_t some = first_row(a, row);
+    if (some < 0) continue;
+    const InputRow x(a, t);
+    if (a.form == InputForm::bf16) {
+      bf16_blocks(a, x, 2 * block + threadIdx.x % 32 / 16, row);
+    } else {
+      fp8_block(a, x, block, row, a.form == InputForm::fp8_dynamic ? a.scales[some] : a.static_scale);
+    }
+  }
+}
+
+}  // namespace sluice::cuda

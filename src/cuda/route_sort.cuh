@@ -1,0 +1,156 @@
+// The sorting half of R (route.h) as functions of one block. Deterministic: the place of a route follows from the
+// counts of the warps before its own and of the lanes before it, never from the order in which threads arrive.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "cuda/route.h"
+
+namespace sluice::cuda {
+
+inline constexpr int kRoutesAhead = 4;  // ids that a lane loads before it uses the first
+
+// Routes [begin, end) of the batch that a block sorts, and those of them that count.
+struct RouteRange {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t valid = 0;  // routes from here on belong to padding
+};
+
+__device__ inline RouteRange route_range(const RouteArgs& a, std::int64_t begin, std::int64_t end) {
+  std::int64_t valid = a.plan.routes();
+  if (a.valid_tokens != nullptr) {
+    const std::int64_t tokens = *a.valid_tokens;
+    valid = tokens < 0 ? 0 : (tokens * a.plan.top_k < valid ? tokens * a.plan.top_k : valid);
+  }
+  return {begin, end, valid};
+}
+
+// The local expert of route r, -1 where it is skipped.
+__device__ inline std::int32_t expert_of(const RouteArgs& a, const RouteRange& range, std::int64_t r) {
+  if (r >= range.valid || r >= range.end) return -1;
+  const std::int32_t id = a.ids[r], e = id - a.first_slot;
+  return id >= 0 && e >= 0 && e < a.plan.experts ? e : -1;
+}
+
+// Exclusive sum over the block of one value a thread; `sums` holds 33 ints. Every thread of the block calls it.
+__device__ inline std::int32_t block_exclusive_sum(std::int32_t value, std::int32_t* sums, std::int32_t* total) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  std::int32_t inclusive = value;
+  for (int d = 1; d < 32; d *= 2) {
+    const std::int32_t other = __shfl_up_sync(0xFFFFFFFFu, inclusive, d);
+    if (lane >= d) inclusive += other;
+  }
+  __syncthreads();
+  if (lane == 31) sums[warp] = inclusive;
+  __syncthreads();
+  if (warp == 0) {
+    std::int32_t sum = lane < warps ? sums[lane] : 0;
+    for (int d = 1; d < 32; d *= 2) {
+      const std::int32_t other = __shfl_up_sync(0xFFFFFFFFu, sum, d);
+      if (lane >= d) sum += other;
+    }
+    sums[lane] = sum;
+  }
+  __syncthreads();
+  *total = sums[31];
+  return inclusive - value + (warp > 0 ? sums[warp - 1] : 0);
+}
+
+// Visits the routes of this warp in ascending order, 32 at a time: visit(route, inside, expert, rank, count) in each
+// lane, where rank is the number of routes of the same expert before it among the 32 and count their number.
+template <class Visit>
+__device__ inline void for_warp_routes(const RouteArgs& a, const RouteRange& range, Visit visit) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (warp >= a.plan.warps) return;
+  const std::int64_t count = range.end - range.begin;
+  const std::int64_t each = ((count + a.plan.warps - 1) / a.plan.warps + 31) / 32 * 32;
+  const std::int64_t first = range.begin + each * warp;
+  const std::int64_t last = first + each < range.end ? first + each : range.end;
+  for (std::int64_t base = first; base < last; base += 32 * kRoutesAhead) {
+    std::int32_t experts[kRoutesAhead];
+#pragma unroll
+    for (int i = 0; i < kRoutesAhead; ++i) {
+      const std::int64_t r = base + 32 * i + lane;
+      experts[i] = r < last ? expert_of(a, range, r) : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kRoutesAhead; ++i) {
+      if (base + 32 * i >= last) break;
+      const std::int64_t r = base + 32 * i + lane;
+      const unsigned same = __match_any_sync(0xFFFFFFFFu, experts[i]);
+      visit(r, r < last, experts[i], __popc(same & ((1u << lane) - 1u)), __popc(same));
+    }
+  }
+}
+
+// counts [warps, experts] of the routes of a range.
+__device__ inline void count_routes(const RouteArgs& a, const RouteRange& range, std::int32_t* counts) {
+  for (std::int32_t i = threadIdx.x; i < a.plan.warps * a.plan.experts; i += blockDim.x) counts[i] = 0;
+  __syncthreads();
+  std::int32_t* mine = counts + static_cast<std::int64_t>(threadIdx.x / 32) * a.plan.experts;
+  for_warp_routes(a, range, [&](std::int64_t, bool, std::int32_t e, int rank, int count) {
+    if (e >= 0 && rank == 0) mine[e] += count;
+    __syncwarp();
+  });
+  __syncthreads();
+}
+
+__device__ inline std::int32_t sum_of_warps(const RouteArgs& a, const std::int32_t* counts, std::int32_t e) {
+  std::int32_t sum = 0;
+  for (std::int32_t w = 0; w < a.plan.warps; ++w) sum += counts[static_cast<std::int64_t>(w) * a.plan.experts + e];
+  return sum;
+}
+
+// Turns the counts of expert e into the padded row of each warp's first route, from that of the block's first.
+__device__ inline void place_warps(const RouteArgs& a, std::int32_t* counts, std::int32_t e, std::int32_t row) {
+  for (std::int32_t w = 0; w < a.plan.warps; ++w) {
+    std::int32_t& at = counts[static_cast<std::int64_t>(w) * a.plan.experts + e];
+    const std::int32_t count = at;
+    at = row;
+    row += count;
+  }
+}
+
+// write(route, padded row or -1) for the routes of a range, from placed warps.
+template <class Write>
+__device__ inline void place_routes(const RouteArgs& a, const RouteRange& range, std::int32_t* rows, Write write) {
+  std::int32_t* mine = rows + static_cast<std::int64_t>(threadIdx.x / 32) * a.plan.experts;
+  for_warp_routes(a, range, [&](std::int64_t r, bool inside, std::int32_t e, int rank, int count) {
+    const std::int32_t row = e >= 0 ? mine[e] + rank : -1;
+    __syncwarp();
+    if (e >= 0 && rank == 0) mine[e] += count;
+    __syncwarp();
+    if (inside) write(r, row);
+  });
+  __syncthreads();
+}
+
+// Goes through the experts, a thread each: place(e, rows, first padded row), and the tables of one block when `tables`.
+template <class Rows, class Place>
+__device__ inline void lay_out_experts(const RouteArgs& a, std::int32_t* sums, bool tables, Rows rows_of, Place place) {
+  std::int32_t padded_before = 0, tiles_before = 0;
+  for (std::int32_t first = 0; first < a.plan.experts; first += blockDim.x) {
+    const std::int32_t e = first + threadIdx.x;
+    const bool inside = e < a.plan.experts;
+    const std::int32_t rows = inside ? rows_of(e) : 0, tiles = tiles_of_expert(rows, a.plan.token_tile);
+    std::int32_t padded_total = 0, tile_total = 0;
+    const std::int32_t padded = (rows + sm90::kRowGroup - 1) / sm90::kRowGroup * sm90::kRowGroup;
+    const std::int32_t row = padded_before + block_exclusive_sum(padded, sums, &padded_total);
+    if (inside) place(e, rows, row);
+    if (tables) {
+      const std::int32_t tile = tiles_before + block_exclusive_sum(tiles, sums, &tile_total);
+      if (inside) a.expert_rows[e] = rows;
+      for (std::int32_t i = 0; i < tiles; ++i) {
+        a.tiles[tile + i] = token_tile_of(e, rows, row, tile, i, a.plan.token_tile);
+      }
+    }
+    padded_before += padded_total;
+    tiles_before += tile_total;
+  }
+  if (tables && threadIdx.x == 0) *a.tile_count = tiles_before;
+  __syncthreads();
+}
+
+}  // namespace sluice::cuda
