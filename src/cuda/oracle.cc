@@ -11,9 +11,25 @@
 #include "moe/runner_checks.h"
 
 namespace sluice::cuda {
-namespace {
 
-constexpr std::int64_t kScaleGroup = 128;
+DotRule dot_rule(Recipe recipe, float static_scale) {
+  const std::int64_t segment = recipe_info(recipe).segment_k;
+  switch (recipe) {
+    case Recipe::f32:
+      return {RowForm::f32, segment};
+    case Recipe::bf16:
+      return {RowForm::bf16, segment};
+    case Recipe::fp8_block:
+      return {RowForm::fp8_group, segment};
+    case Recipe::fp8_tensor:
+      return {static_scale != 0.0f ? RowForm::fp8_static : RowForm::fp8_dynamic, segment};
+    default:
+      fail(ErrorCode::unsupported, "recipe " + std::string(recipe_info(recipe).name) + " on a GPU",
+           "f32, bf16, fp8-tensor or fp8-block");
+  }
+}
+
+namespace {
 
 std::int64_t extent(std::int64_t rows, std::int64_t row_stride, std::int64_t cols, std::int64_t col_stride) {
   return rows == 0 || cols == 0 ? 0 : (rows - 1) * row_stride + (cols - 1) * col_stride + 1;
@@ -36,20 +52,6 @@ void for_each_block(const ExpertWeights& w, Visit visit) {
   }
 }
 
-oracle::RowFormat row_format(Recipe recipe, const LayerInputScales& scales) {
-  switch (recipe) {
-    case Recipe::bf16:
-      return oracle::RowFormat::bf16;
-    case Recipe::fp8_block:
-      return oracle::RowFormat::fp8_group;
-    case Recipe::fp8_tensor:
-      return scales.gemm1 != 0.0f ? oracle::RowFormat::fp8_static : oracle::RowFormat::fp8_dynamic;
-    default:
-      fail(ErrorCode::unsupported, "the oracle has no recipe " + std::string(recipe_info(recipe).name),
-           "bf16, fp8-tensor or fp8-block");
-  }
-}
-
 std::vector<float> download(const float* data, std::int64_t count) {
   std::vector<float> out(static_cast<std::size_t>(count));
   check(cudaMemcpy(out.data(), data, out.size() * sizeof(float), cudaMemcpyDeviceToHost), "reading the oracle");
@@ -64,7 +66,7 @@ Oracle::Oracle(const Problem& problem, const ExpertWeights& weights, int device)
       experts_(static_cast<std::int32_t>(weights.count())),
       device_(device) {
   check_weights(problem.layer, weights);
-  row_format(problem.recipe, input_scales_);
+  dot_rule(problem.recipe, input_scales_.gemm1);
   std::vector<Range> blocks;
   for_each_block(weights, [&](const void* data, std::int64_t bytes) {
     const auto* begin = static_cast<const std::byte*>(data);
@@ -93,8 +95,8 @@ Oracle::Oracle(const Problem& problem, const ExpertWeights& weights, int device)
           "uploading weights for the oracle");
   }
   const auto matrix = [&](const std::vector<QuantTensor>& list, std::size_t e) {
-    if (list.empty()) return OracleMatrix{};
-    OracleMatrix m{list[e].codes, list[e].block_scale, list[e].tensor_scale};
+    if (list.empty()) return DotMatrix{};
+    DotMatrix m{list[e].codes, list[e].block_scale, list[e].tensor_scale};
     m.codes.data = place(m.codes.data);
     m.scale.data = place(m.scale.data);
     return m;
@@ -129,7 +131,7 @@ OracleRows Oracle::rows(const OracleBatch& batch, const std::vector<std::int64_t
   const auto n = static_cast<std::int64_t>(tokens.size());
   const std::int64_t count = n * batch.top_k, width = layer.width(), inner = layer.intermediate;
   if (count == 0) return {};
-  const std::int64_t groups1 = ceil_div(width, kScaleGroup), groups2 = ceil_div(inner, kScaleGroup);
+  const std::int64_t groups1 = ceil_div(width, kDotGroup), groups2 = ceil_div(inner, kDotGroup);
   const std::int64_t floats = count * (2 * width + 3 * inner + groups1 + groups2) + n * width;
   const Buffer scratch = device_buffer(static_cast<std::size_t>(floats) * sizeof(float), device_);
   const Buffer list = device_buffer(tokens.size() * sizeof(std::int64_t), device_);
@@ -146,9 +148,7 @@ OracleRows Oracle::rows(const OracleBatch& batch, const std::vector<std::int64_t
   r.width = width;
   r.hidden = batch.hidden.row<Bf16>(0);
   r.hidden_stride = batch.hidden.row_stride;
-  r.segment = recipe_info(problem_.recipe).segment_k;
-  r.block_scaled = problem_.recipe == Recipe::fp8_block;
-  r.format = row_format(problem_.recipe, input_scales_);
+  r.rule = dot_rule(problem_.recipe, input_scales_.gemm1);
   r.scale1 = input_scales_.gemm1;
   r.scale2 = input_scales_.gemm2;
   r.x = take(count * width);

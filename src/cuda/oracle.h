@@ -9,20 +9,14 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "cuda/reference_dot.h"
 #include "moe/input_scales.h"
 #include "moe/runner.h"
 
 namespace sluice::cuda {
 
-// A canonical matrix in device memory; strides as in weights.h.
-struct OracleMatrix {
-  MatrixView codes;
-  BlockScaleView scale;
-  float tensor_scale = 1.0f;
-};
-
 struct OracleExpert {
-  OracleMatrix gate, up, down;
+  DotMatrix gate, up, down;
   BiasView gate_bias, up_bias, down_bias;
 };
 

@@ -4,12 +4,11 @@
 #include <cstdint>
 
 #include "cuda/oracle.h"
+#include "cuda/reference_dot.h"
 #include "moe/spec.h"
 #include "numerics/bf16.h"
 
 namespace sluice::cuda::oracle {
-
-enum class RowFormat : std::uint8_t { bf16, fp8_group, fp8_static, fp8_dynamic };
 
 // Rows of one call: row i is slot i % k of token tokens[i / k].
 struct Rows {
@@ -22,9 +21,7 @@ struct Rows {
   std::int64_t width = 0;        // H
   const Bf16* hidden = nullptr;  // [T, hidden_stride]
   std::int64_t hidden_stride = 0;
-  std::int64_t segment = 0;  // S of the accumulation
-  bool block_scaled = false;
-  RowFormat format = RowFormat::bf16;
+  DotRule rule;
   float scale1 = 0.0f, scale2 = 0.0f;  // static scales
   float* x = nullptr;                  // [count, H] operands
   float* x_scales = nullptr;           // [count, ceil(H / 128)]

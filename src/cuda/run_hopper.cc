@@ -1,0 +1,98 @@
+#include "cuda/run_hopper.h"
+
+#include <algorithm>
+
+#include "core/workspace.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr std::int32_t kSmallestTile = sm90::kRowGroup;
+
+InputForm input_form(const HopperExperts& experts) {
+  switch (experts.shape.format) {
+    case sm90::Format::fp8_block:
+      return InputForm::fp8_group;
+    case sm90::Format::fp8_tensor:
+      return experts.input_scales.gemm1 != 0.0f ? InputForm::fp8_static : InputForm::fp8_dynamic;
+    default:
+      return InputForm::bf16;
+  }
+}
+
+}  // namespace
+
+std::size_t workspace_bytes_of(RunSizes s) {
+  s.plan.token_tile = kSmallestTile;  // gives the most tiles
+  std::size_t bytes = 0;
+  make_scratch(s, [&](std::size_t n) -> void* {
+    bytes += Workspace::rounded_bytes(n) + sm90::kBlockBytes;
+    return nullptr;
+  });
+  // Fewer tokens may take several passes with more blocks than this many in one; the counts are small either way.
+  return bytes + static_cast<std::size_t>(s.shape.experts) * static_cast<std::size_t>(2 * s.processors) * 4;
+}
+
+RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run) {
+  RouteArgs a;
+  a.plan = s.route();
+  a.ids = reinterpret_cast<const std::int32_t*>(run.ids);
+  a.valid_tokens = run.valid_tokens;
+  a.first_slot = run.slots.first;
+  a.form = input_form(experts);
+  a.hidden = run.hidden.data;
+  a.hidden_row_stride = run.hidden.row_stride;
+  a.width = experts.layer.width();
+  a.k_blocks = sm90::extents(s.shape).k_blocks1;
+  a.input_weights = experts.layer.weight_on_input ? run.weights : nullptr;
+  a.static_scale = experts.input_scales.gemm1;
+  a.scratch = r.route_scratch;
+  a.expert_rows = r.expert_rows;
+  a.route_row = r.route_row;
+  a.tile_count = r.tile_count;
+  a.tiles = r.tiles;
+  a.max_tiles = s.max_tiles();
+  a.ready = r.ready;
+  a.image = r.x;
+  a.scales = r.x_scale;
+  a.padded_rows = s.padded_rows();
+  return a;
+}
+
+sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r) {
+  sm90::ExpertArgs a;
+  a.shape = s.shape;
+  a.plan = s.plan;
+  a.weights = experts.packed;
+  a.routes = {r.tile_count, r.tiles, s.max_tiles(), r.ready};
+  a.activation = experts.layer.activation;
+  a.padded_rows = s.padded_rows();
+  a.x = r.x;
+  a.x_scale = r.x_scale;
+  a.h = r.h;
+  a.h_scale = r.h_scale;
+  a.h_static_scale = experts.input_scales.gemm2;
+  a.h_f32 = r.h_f32;
+  a.slot_rows = r.slot_rows;
+  a.sm_count = experts.processors;
+  return a;
+}
+
+FinalizeArgs finalize_args(const HopperExperts& experts, const RunScratch& r, const RunArgs& run) {
+  FinalizeArgs a;
+  const TensorView& out = run.sum ? run.sum : run.routes;
+  a.slot_rows = r.slot_rows;
+  a.slot_row_stride = experts.shape.hidden;
+  a.route_row = r.route_row;
+  a.weights = experts.layer.weight_on_input ? nullptr : run.weights;
+  a.tokens = run.tokens();
+  a.top_k = run.top_k;
+  a.width = experts.layer.width();
+  a.out = out.data;
+  a.out_row_stride = out.row_stride;
+  a.out_bf16 = out.dtype == DType::bf16;
+  a.routes = static_cast<bool>(run.routes);
+  return a;
+}
+
+}  // namespace sluice::cuda

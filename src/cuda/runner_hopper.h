@@ -1,0 +1,30 @@
+// The runner of Hopper GPUs (compute capability 9.0): recipes bf16, fp8-block and fp8-tensor with kernels of this
+// project, no library and no tuning at start-up.
+//
+// Made by the wiring; also in builds without CUDA, where it refuses everything and says why (no_cuda.cc). Immutable;
+// prepared experts may be run from several threads, each with its own stream and workspace. `run` is three steps on the
+// caller's stream: R (route.h) > sm90::launch_experts > F (finalize.h); it may be captured, then the workspace, the
+// arguments and the experts stay where they are as long as the graph is used.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/thread_pool.h"
+#include "moe/runner.h"
+
+namespace sluice::cuda {
+
+// How a plan is forced, for tests and measurements; 0 = chosen from (T, k, E, shape).
+struct HopperOptions {
+  int token_tile = 0;
+  int split = 0;
+};
+
+// `pool` is used while weights are prepared; nullptr = the calling thread alone. It outlives the runner.
+std::unique_ptr<Runner> make_hopper_runner(ThreadPool* pool, const HopperOptions& options = {});
+
+// The kernel that the runner of default options takes for a layer and a number of tokens, for `explain` and the bench.
+std::string hopper_kernel(const Problem& problem, std::int64_t local_experts, std::int64_t tokens);
+
+}  // namespace sluice::cuda

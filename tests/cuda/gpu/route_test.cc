@@ -1,0 +1,276 @@
+// R against moe/permutation.h and the quantisers of numerics/, bit by bit.
+#include "cuda/route.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+
+#include "gpu/device_array.h"
+#include "gpu/harness.h"
+#include "moe/permutation.h"
+#include "moe/random_layer.h"
+#include "numerics/bf16.h"
+#include "numerics/block_fp8.h"
+
+namespace sluice::gpu_tests {
+namespace {
+
+using cuda::InputForm;
+using sluice::testing::Random;
+
+struct RouteCase {
+  std::int64_t tokens = 1;
+  std::int32_t top_k = 1, experts = 1, first_slot = 0, all_slots = 1;
+  std::int64_t width = 16;
+  InputForm form = InputForm::bf16;
+  std::int32_t token_tile = 16;
+  std::int64_t valid = -1;
+  bool weighted = false;  // weight_on_input
+  int pattern = 0;        // 0 uniform with foreign ids, 1 all to one, 2 the first few experts
+  std::int64_t spare_columns = 0;
+  std::string text() const {
+    return "T " + std::to_string(tokens) + " k " + std::to_string(top_k) + " E " + std::to_string(experts) + " H " +
+           std::to_string(width) + " form " + std::to_string(static_cast<int>(form)) + " tile " +
+           std::to_string(token_tile) + " pattern " + std::to_string(pattern) + " valid " + std::to_string(valid);
+  }
+};
+
+struct RouteInputs {
+  std::vector<std::int32_t> ids;
+  std::vector<Bf16> hidden;  // [T, width + spare]
+  std::vector<float> weights;
+};
+
+RouteInputs make_inputs(const RouteCase& c, std::uint64_t seed) {
+  Random random(seed);
+  RouteInputs in;
+  for (std::int64_t r = 0; r < c.tokens * c.top_k; ++r) {
+    std::int32_t id = random.below(c.all_slots + 2) - 1;  // -1 and one beyond the last slot, too
+    if (c.pattern == 1) id = c.first_slot + c.experts - 1;
+    if (c.pattern == 2) id = c.first_slot + std::min(random.below(c.experts), random.below(4));
+    if (random.below(97) == 0) id = 0x7FFFFFFF - random.below(2);
+    in.ids.push_back(id);
+  }
+  for (std::int64_t i = 0; i < c.tokens * (c.width + c.spare_columns); ++i) {
+    in.hidden.push_back(to_bf16(random.symmetric(1.0f) * (random.below(50) == 0 ? 300.0f : 1.0f)));
+  }
+  for (std::int64_t t = 0; t < c.tokens; ++t) in.weights.push_back(0.25f + random.unit());
+  if (c.tokens > 2) std::fill_n(in.hidden.begin() + (c.width + c.spare_columns), c.width, Bf16{});  // a row of zeros
+  return in;
+}
+
+// One token row as the recipe quantises it.
+struct Row {
+  std::vector<std::uint8_t> bytes;  // [k_blocks * 128]
+  std::vector<float> scales;        // fp8_group: one a K block; other fp8 forms: one
+};
+
+Row expected_row(const RouteCase& c, const RouteInputs& in, std::int64_t t, std::int32_t k_blocks, float static_scale) {
+  std::vector<float> values;
+  const Bf16* hidden = in.hidden.data() + t * (c.width + c.spare_columns);
+  for (std::int64_t i = 0; i < c.width; ++i) {
+    const float v = to_float(hidden[i]);
+    values.push_back(c.weighted ? round_to_bf16(in.weights[t] * v) : v);
+  }
+  Row row{std::vector<std::uint8_t>(static_cast<std::size_t>(k_blocks) * 128), {}};
+  if (c.form == InputForm::bf16) {
+    for (std::int64_t i = 0; i < c.width; ++i) {
+      const std::uint16_t bits = to_bf16(values[i]).bits;
+      row.bytes[2 * i] = static_cast<std::uint8_t>(bits);
+      row.bytes[2 * i + 1] = static_cast<std::uint8_t>(bits >> 8);
+    }
+    return row;
+  }
+  const auto codes = std::span(row.bytes).first(static_cast<std::size_t>(c.width));
+  if (c.form == InputForm::fp8_group) {
+    row.scales.resize(static_cast<std::size_t>((c.width + 127) / 128));
+    quantize_fp8_group_row(values, codes, row.scales);
+  } else {
+    row.scales = {c.form == InputForm::fp8_static ? static_scale : fp8_scale(finite_amax(values))};
+    quantize_fp8_row_with_scale(values, row.scales[0], codes);
+  }
+  return row;
+}
+
+struct RouteOutputs {
+  DeviceArray<std::int32_t> scratch, expert_rows, route_row, tile_count;
+  DeviceArray<cuda::sm90::TokenTile> tiles;
+  DeviceArray<std::uint32_t> ready;
+  DeviceArray<std::uint8_t> image;
+  DeviceArray<float> scales;
+};
+
+void check_tables(Check& check, const RouteCase& c, const cuda::RouteArgs& a, const RouteOutputs& out,
+                  const Permutation& sorted) {
+  const auto rows = out.expert_rows.download();
+  const auto tiles = out.tiles.download();
+  const std::int32_t count = out.tile_count.download()[0];
+  std::int32_t tile = 0, row = 0;
+  bool ok = true;
+  for (std::int32_t e = 0; e < c.experts; ++e) {
+    const auto n = static_cast<std::int32_t>(sorted.offsets[e + 1] - sorted.offsets[e]);
+    ok = ok && rows[e] == n;
+    const std::int32_t first = tile;
+    for (std::int32_t done = 0; done < n; ++tile) {
+      ok = ok && tile < count;
+      if (!ok) break;
+      const cuda::sm90::TokenTile& t = tiles[tile];
+      ok = ok && t.expert == e && t.first == first && t.first_row == row + done && t.first_row % 8 == 0 &&
+           t.rows >= 1 && t.rows <= c.token_tile && t.count == (n + c.token_tile - 1) / c.token_tile;
+      done += t.rows;
+      ok = ok && done <= n;
+    }
+    row += (n + 7) / 8 * 8;
+  }
+  check.expect(ok && tile == count, "tables: " + c.text());
+  check.expect(row <= a.padded_rows && count <= a.max_tiles, "bounds of the host: " + c.text());
+  const auto ready = out.ready.download();
+  check.expect(std::all_of(ready.begin(), ready.end(), [](std::uint32_t v) { return v == 0; }), "ready: " + c.text());
+}
+
+void check_rows(Check& check, const RouteCase& c, const cuda::RouteArgs& a, const RouteOutputs& out,
+                const Permutation& sorted, const RouteInputs& in) {
+  const auto route_row = out.route_row.download();
+  const auto image = out.image.download();
+  const auto scales = out.scales.download();
+  std::vector<std::int32_t> expected(route_row.size(), -1);
+  std::int32_t first = 0;
+  for (std::int32_t e = 0; e < c.experts; ++e) {
+    const std::int64_t n = sorted.offsets[e + 1] - sorted.offsets[e];
+    for (std::int64_t i = 0; i < n; ++i) {
+      expected[sorted.routes[sorted.offsets[e] + i]] = first + static_cast<std::int32_t>(i);
+    }
+    first += static_cast<std::int32_t>((n + 7) / 8 * 8);
+  }
+  check.expect(expected == route_row, "rows of routes: " + c.text());
+  if (expected != route_row) return;
+  std::int64_t wrong_bytes = 0, wrong_scales = 0;
+  for (std::int64_t t = 0; t < c.tokens; ++t) {
+    const Row want = expected_row(c, in, t, a.k_blocks, a.static_scale);
+    for (std::int32_t s = 0; s < c.top_k; ++s) {
+      const std::int32_t row = route_row[t * c.top_k + s];
+      if (row < 0) continue;
+      for (std::int64_t b = 0; b < a.k_blocks * 128; ++b) {
+        const std::int64_t at = cuda::sm90::image_offset(b / 128, row, b % 128 / 16, a.padded_rows) + b % 16;
+        wrong_bytes += image[at] != want.bytes[b] ? 1 : 0;
+      }
+      for (std::size_t g = 0; g < want.scales.size(); ++g) {
+        wrong_scales += scales[static_cast<std::int64_t>(g) * a.padded_rows + row] != want.scales[g] ? 1 : 0;
+      }
+    }
+  }
+  check.expect(wrong_bytes == 0, std::to_string(wrong_bytes) + " wrong bytes of the image: " + c.text());
+  check.expect(wrong_scales == 0, std::to_string(wrong_scales) + " wrong scales: " + c.text());
+}
+
+void check_case(Check& check, const RouteCase& c, std::uint64_t seed) {
+  using cuda::sm90::ceil_div;
+  const RouteInputs in = make_inputs(c, seed);
+  const DeviceArray<std::int32_t> ids(in.ids);
+  const DeviceArray<Bf16> hidden(in.hidden);
+  const DeviceArray<float> weights(in.weights);
+  const DeviceArray<std::int32_t> valid(std::vector<std::int32_t>{static_cast<std::int32_t>(c.valid)});
+  cuda::RouteArgs a;
+  a.k_blocks = static_cast<std::int32_t>(ceil_div(c.width, c.form == InputForm::bf16 ? 64 : 128));
+  a.plan = cuda::route_plan(c.tokens, c.top_k, c.experts, a.k_blocks, c.token_tile, 132);
+  a.max_tiles = static_cast<std::int32_t>(cuda::sm90::max_token_tiles(a.plan.routes(), c.experts, c.token_tile));
+  a.padded_rows = cuda::sm90::max_padded_rows(a.plan.routes(), c.experts);
+  RouteOutputs out{DeviceArray<std::int32_t>(static_cast<std::int64_t>(a.plan.scratch_bytes() / 4)),
+                   DeviceArray<std::int32_t>(c.experts),
+                   DeviceArray<std::int32_t>(a.plan.routes()),
+                   DeviceArray<std::int32_t>(1),
+                   DeviceArray<cuda::sm90::TokenTile>(a.max_tiles),
+                   DeviceArray<std::uint32_t>(a.max_tiles),
+                   DeviceArray<std::uint8_t>(a.k_blocks * a.padded_rows * 128),
+                   DeviceArray<float>(c.form == InputForm::fp8_group ? a.k_blocks * a.padded_rows : a.padded_rows)};
+  a.ids = ids.data();
+  a.valid_tokens = c.valid >= 0 ? valid.data() : nullptr;
+  a.first_slot = c.first_slot;
+  a.form = c.form;
+  a.hidden = hidden.data();
+  a.hidden_row_stride = c.width + c.spare_columns;
+  a.width = c.width;
+  a.input_weights = c.weighted ? weights.data() : nullptr;
+  a.static_scale = 0.0123f;
+  a.scratch = out.scratch.data();
+  a.expert_rows = out.expert_rows.data();
+  a.route_row = out.route_row.data();
+  a.tile_count = out.tile_count.data();
+  a.tiles = out.tiles.data();
+  a.ready = out.ready.data();
+  a.image = out.image.data();
+  a.scales = out.scales.data();
+  cuda::check(cuda::launch_route(a, nullptr), "launching R");
+  cuda::check(cudaDeviceSynchronize(), "R");
+
+  std::vector<SlotId> slots;
+  const std::int64_t counted = (c.valid >= 0 ? std::min(c.valid, c.tokens) : c.tokens) * c.top_k;
+  for (std::size_t r = 0; r < in.ids.size(); ++r) {
+    slots.push_back(static_cast<std::int64_t>(r) < counted ? SlotId{in.ids[r]} : kNoSlot);
+  }
+  std::vector<std::byte> memory(permutation_bytes(c.tokens, c.top_k, c.experts));
+  Workspace workspace(memory.data(), memory.size());
+  const Permutation sorted = permute(slots.data(), c.tokens, c.top_k, {c.first_slot, c.experts}, workspace);
+  check_tables(check, c, a, out, sorted);
+  check_rows(check, c, a, out, sorted, in);
+  check.expect(out.scratch.intact() && out.expert_rows.intact() && out.route_row.intact() && out.tile_count.intact() &&
+                   out.tiles.intact() && out.ready.intact() && out.image.intact() && out.scales.intact(),
+               "wrote outside of an array: " + c.text());
+}
+
+RouteCase random_case(Random& random) {
+  constexpr std::int32_t kTiles[] = {8, 16, 32, 64, 128};
+  RouteCase c;
+  c.top_k = 1 + random.below(random.below(4) == 0 ? 32 : 8);
+  c.tokens = 1 + random.below(random.below(3) == 0 ? 1500 : 40);
+  c.experts = 1 + random.below(random.below(4) == 0 ? 600 : 40);
+  c.first_slot = random.below(3) == 0 ? random.below(50) : 0;
+  c.all_slots = c.first_slot + c.experts + random.below(2) * random.below(30);
+  c.width = 16 * (1 + random.below(20));
+  c.form = static_cast<InputForm>(random.below(4));
+  c.token_tile = kTiles[random.below(5)];
+  c.valid = random.below(4) == 0 ? random.below(static_cast<std::int32_t>(c.tokens) + 3) : -1;
+  c.weighted = random.below(3) == 0;
+  if (c.weighted) c.top_k = 1;
+  c.pattern = random.below(5) == 0 ? 1 + random.below(2) : 0;
+  c.spare_columns = random.below(3) == 0 ? random.below(9) : 0;
+  return c;
+}
+
+void random_cases(Check& check) {
+  Random random(11);
+  for (int i = 0; i < check.cases; ++i) check_case(check, random_case(random), 1000u + static_cast<std::uint64_t>(i));
+  check.note(std::to_string(check.cases) + " random batches");
+}
+
+// Both sides of every threshold of route_plan.
+void thresholds(Check& check) {
+  for (const std::int64_t tokens : {1, 3, 4, 5, 32, 1023, 1024, 1025, 1056, 4096, 8192, 8193, 9001}) {
+    for (const std::int32_t k : {1, 8}) {
+      RouteCase c;
+      c.tokens = tokens;
+      c.top_k = k;
+      c.experts = c.all_slots = 128;
+      c.width = 64;
+      for (const InputForm form : {InputForm::bf16, InputForm::fp8_group}) {
+        c.form = form;
+        check_case(check, c, static_cast<std::uint64_t>(tokens));
+      }
+    }
+  }
+  for (const std::int32_t experts : {1, 2, 31, 257, 2048, 6000, cuda::kRouteMostExperts}) {
+    for (const std::int64_t tokens : {7, 3000}) {
+      RouteCase c;
+      c.tokens = tokens;
+      c.top_k = 4;
+      c.experts = c.all_slots = experts;
+      check_case(check, c, static_cast<std::uint64_t>(experts));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Test> route_tests() { return {{"route: random batches", random_cases}, {"route: thresholds", thresholds}}; }
+
+}  // namespace sluice::gpu_tests

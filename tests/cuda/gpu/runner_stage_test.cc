@@ -1,0 +1,155 @@
+// The Hopper runner stage by stage (architecture section 5), and the rows of the conformance matrix in its recipes.
+#include <cmath>
+#include <string>
+
+#include "gpu/harness.h"
+#include "gpu/layer_case.h"
+#include "moe/conformance.h"
+#include "moe/reference_runner.h"
+#include "moe/stage_dump.h"
+
+namespace sluice::gpu_tests {
+namespace {
+
+using sluice::testing::Batch;
+using sluice::testing::ConformanceRow;
+using sluice::testing::RoutePattern;
+using sluice::testing::StageDump;
+
+// Codes of the intermediate may differ where the value lies next to a tie. Tensor cores sum e4m3 products with about 14
+// significant bits, so that in fp8 the share is that of a relative error of 2^-13 against steps of 2^-3 to 2^-4.
+constexpr double kMostDifferentCodes = 0.01;
+constexpr double kOneRounding = 3e-3;  // relative L2 of values rounded once to bf16, twice the typical one
+
+struct StageCounts {
+  std::int64_t codes = 0, different = 0, far = 0;
+};
+
+std::string name_of(std::string_view stage, std::string_view suffix = "") {
+  return std::string(stage) + std::string(suffix);
+}
+
+// Neighbouring codes of one sign, or the two codes next to zero.
+bool neighbours(std::uint8_t a, std::uint8_t b) {
+  const int x = (a & 0x80) != 0 ? -(a & 0x7F) : a, y = (b & 0x80) != 0 ? -(b & 0x7F) : b;
+  return std::abs(x - y) <= 1;
+}
+
+void compare_codes(const StageDump& got, const StageDump& want, StageCounts& counts) {
+  const std::string codes = name_of(stage::kIntermediate, stage::kCodes);
+  if (!want.has(codes)) {
+    for (const auto& [route, bytes] : want.rows(name_of(stage::kIntermediate))) {
+      const auto a = got.row<float>(name_of(stage::kIntermediate), route);
+      const auto b = want.row<float>(name_of(stage::kIntermediate), route);
+      for (std::size_t i = 0; i < b.size(); ++i) {
+        ++counts.codes;
+        if (i >= a.size() || a[i] != b[i]) ++counts.different;
+        // Products of activations that cancel are far from each other in steps and close in value.
+        if (i >= a.size() || std::fabs(a[i] - b[i]) > 0.02 * std::fabs(b[i]) + 1e-4) ++counts.far;
+      }
+    }
+    return;
+  }
+  for (const auto& [route, bytes] : want.rows(codes)) {
+    const auto a = got.row<std::uint8_t>(codes, route), b = want.row<std::uint8_t>(codes, route);
+    for (std::size_t i = 0; i < b.size(); ++i) {
+      ++counts.codes;
+      if (i < a.size() && a[i] == b[i]) continue;
+      ++counts.different;
+      if (i >= a.size() || !neighbours(a[i], b[i])) ++counts.far;
+    }
+  }
+}
+
+// Slot rows in float64 from the runner's own intermediate.
+double slot_row_error(const StageDump& got, const ExpertWeights& weights, const Batch& batch, Recipe recipe) {
+  std::vector<float> mine, exact;
+  for (std::int64_t r = 0; r < batch.tokens * batch.top_k; ++r) {
+    const std::int32_t e = raw(batch.ids[r]);
+    if (e < 0 || e >= weights.count()) continue;
+    const auto inner = got.row<float>(name_of(stage::kIntermediate), r);
+    const auto row = got.row<float>(name_of(stage::kSlotRows), r);
+    const QuantTensor& down = weights.down[e];
+    std::vector<float> w(static_cast<std::size_t>(down.codes.cols));
+    for (std::int64_t h = 0; h < down.codes.rows; ++h) {
+      decode_row(down, h, w.data());
+      double sum = weights.down_bias.empty() ? 0.0 : decode_bias(weights.down_bias[e], h);
+      for (std::size_t c = 0; c < w.size(); ++c) {
+        sum += static_cast<double>(inner.at(c)) * (recipe == Recipe::bf16 ? round_to_bf16(w[c]) : w[c]);
+      }
+      exact.push_back(static_cast<float>(sum));
+      mine.push_back(row.at(static_cast<std::size_t>(h)));
+    }
+  }
+  return relative_l2(mine, exact);
+}
+
+void prove(Check& check, const Problem& problem, const ExpertWeights& weights, const Batch& batch,
+           const std::string& what, StageCounts& all) {
+  const auto reference = make_reference_runner(nullptr);
+  const Facade facade;
+  StageDump want, got;
+  sluice::testing::RunOptions options;
+  options.stages = &want;
+  const auto expected = sluice::testing::run_batch(*reference, *reference->prepare(problem, ExpertWeights(weights)),
+                                                   problem, batch, options);
+  options.stages = &got;
+  const auto prepared = facade.prepare(problem, ExpertWeights(weights));
+  const auto output = sluice::testing::run_batch(facade, *prepared, problem, batch, options);
+  for (const std::string_view suffix : {std::string_view(""), stage::kCodes, stage::kSumScales}) {
+    const std::string name = name_of(stage::kGemm1Input, suffix);
+    check.expect(got.rows(name) == want.rows(name), name + " is not that of the reference: " + what);
+  }
+  StageCounts counts;
+  compare_codes(got, want, counts);
+  check.expect(counts.codes > 0 && counts.far == 0, std::to_string(counts.far) + " of " + std::to_string(counts.codes) +
+                                                        " intermediates are far off: " + what);
+  check.at_most(static_cast<double>(counts.different) / static_cast<double>(counts.codes), kMostDifferentCodes,
+                "share of codes that differ: " + what);
+  check.at_most(slot_row_error(got, weights, batch, problem.recipe), kOneRounding, "slot rows: " + what);
+  check.at_most(relative_l2(output, expected), oracle_bound(problem.recipe), "output: " + what);
+  all.codes += counts.codes;
+  all.different += counts.different;
+}
+
+void stages(Check& check) {
+  StageCounts all;
+  for (const Recipe recipe : kRecipes) {
+    for (const std::int64_t hidden : {256, 784, 2048}) {
+      LayerCase c;
+      c.recipe = recipe;
+      c.hidden = hidden;
+      c.intermediate = hidden == 784 ? 400 : 768;
+      c.experts = 4;
+      c.bias = true;
+      const Batch batch =
+          sluice::testing::random_batch(c.problem().layer, 6, DType::bf16, RoutePattern::uniform, c.seed);
+      prove(check, c.problem(), c.weights(), batch, c.text(), all);
+    }
+  }
+  check.note(std::to_string(all.different) + " of " + std::to_string(all.codes) + " codes next to a tie");
+}
+
+void conformance(Check& check) {
+  constexpr std::int64_t kBudget = 12'000'000;
+  StageCounts all;
+  int rows = 0;
+  for (const ConformanceRow& row : sluice::testing::conformance_rows()) {
+    if (row.recipe != Recipe::bf16 && row.recipe != Recipe::fp8_block && row.recipe != Recipe::fp8_tensor) continue;
+    const ConformanceRow small = sluice::testing::detail::within_budget(row, kBudget);
+    const Problem problem = sluice::testing::problem_of(small);
+    const Batch batch = sluice::testing::random_batch(problem.layer, small.tokens, DType::bf16, small.routes, 42);
+    prove(check, problem, sluice::testing::many_experts(small, 42), batch, "row " + row.id, all);
+    ++rows;
+  }
+  check.note(std::to_string(rows) + " rows, " + std::to_string(all.different) + " of " + std::to_string(all.codes) +
+             " codes next to a tie");
+}
+
+}  // namespace
+
+std::vector<Test> runner_stage_tests() {
+  return {{"runner: stage by stage", stages}, {"runner: conformance matrix", conformance}};
+}
+
+}  // namespace sluice::gpu_tests

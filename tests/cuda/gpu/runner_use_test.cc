@@ -1,0 +1,226 @@
+// How the Hopper runner is used: again and again, from graphs, on two streams, with bad rows beside good ones.
+#include <cstring>
+#include <string>
+
+#include "cuda/streams.h"
+#include "gpu/harness.h"
+#include "gpu/layer_case.h"
+
+namespace sluice::gpu_tests {
+namespace {
+
+using sluice::testing::Batch;
+using sluice::testing::random_batch;
+using sluice::testing::RoutePattern;
+
+LayerCase model_like(Recipe recipe) {
+  LayerCase c;
+  c.recipe = recipe;
+  c.hidden = 1024;
+  c.intermediate = 768;
+  c.experts = 16;
+  c.top_k = 4;
+  return c;
+}
+
+Batch batch_of(const LayerCase& c, std::int64_t tokens, std::uint64_t seed) {
+  return random_batch(c.problem().layer, tokens, DType::bf16, RoutePattern::uniform, seed);
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// One output and one workspace, reused by many runs on one stream.
+struct Bench {
+  Bench(const LayerOnGpu& layer_, const DeviceBatch& batch_)
+      : layer(layer_),
+        batch(batch_),
+        out(batch_.tokens * batch_.width),
+        memory(static_cast<std::int64_t>(layer_.runner->workspace_bytes(layer_.problem, batch_.tokens))) {}
+
+  void run(Stream stream) const {
+    Workspace workspace(memory.data(), memory.bytes());
+    RunArgs args = layer.run_args(batch, workspace);
+    args.sum = dense_view(out.data(), DType::f32, batch.tokens, batch.width);
+    args.stream = stream;
+    layer.runner->run(*layer.prepared, args);
+  }
+
+  const LayerOnGpu& layer;
+  const DeviceBatch& batch;
+  DeviceArray<float> out;
+  DeviceArray<std::byte> memory;
+};
+
+void repeatable(Check& check) {
+  constexpr int kRuns = 2000, kCompareEvery = 50;
+  const cuda::OwnedStream stream(0);
+  for (const Recipe recipe : kRecipes) {
+    const LayerCase c = model_like(recipe);
+    const LayerOnGpu layer(c);
+    for (const std::int64_t tokens : {1, 4, 70, 900}) {
+      const DeviceBatch batch(batch_of(c, tokens, 8));
+      const std::vector<float> first = layer.run(batch);
+      const Bench bench(layer, batch);
+      const int runs = tokens > 100 ? kRuns / 10 : kRuns;
+      for (int i = 1; i <= runs; ++i) {
+        bench.run(stream.handle());
+        if (i % kCompareEvery != 0) continue;
+        stream.synchronize();
+        check.expect(same_bits(bench.out.download(), first), "run " + std::to_string(i) + " of " + c.text());
+      }
+    }
+  }
+  check.note(std::to_string(kRuns) + " runs a case");
+}
+
+void graphs(Check& check) {
+  const cuda::OwnedStream stream(0);
+  for (const Recipe recipe : kRecipes) {
+    const LayerCase c = model_like(recipe);
+    const LayerOnGpu layer(c);
+    for (const std::int64_t tokens : {1, 33, 600}) {
+      const DeviceBatch batch(batch_of(c, tokens, 1));
+      const Bench bench(layer, batch);
+      cudaGraph_t graph = nullptr;
+      cudaGraphExec_t instance = nullptr;
+      cuda::check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capturing");
+      for (int i = 0; i < 3; ++i) bench.run(stream.handle());
+      cuda::check(cudaStreamEndCapture(stream.get(), &graph), "capturing");
+      cuda::check(cudaGraphInstantiate(&instance, graph, 0), "making a graph");
+      for (std::uint64_t seed = 2; seed < 8; ++seed) {
+        const Batch next = seed == 5 ? random_batch(c.problem().layer, tokens, DType::bf16, RoutePattern::all_to_one, 5)
+                                     : batch_of(c, tokens, seed);
+        batch.hidden.upload(next.hidden);
+        batch.ids.upload(next.ids);
+        batch.weights.upload(next.weights);
+        bench.out.poison();
+        cuda::check(cudaGraphLaunch(instance, stream.get()), "replaying");
+        stream.synchronize();
+        const auto got = bench.out.download();
+        layer.compare(check, batch, got, "replay " + std::to_string(seed), 8);
+        check.expect(same_bits(got, layer.run(batch)), "a replay differs from a plain run: " + c.text());
+      }
+      cudaGraphExecDestroy(instance);
+      cudaGraphDestroy(graph);
+    }
+  }
+}
+
+void two_streams(Check& check) {
+  const cuda::OwnedStream left(0), right(0);
+  for (const Recipe recipe : kRecipes) {
+    const LayerCase c = model_like(recipe);
+    const LayerOnGpu layer(c);
+    const DeviceBatch a(batch_of(c, 50, 1)), b(batch_of(c, 211, 2));
+    const auto expected_a = layer.run(a), expected_b = layer.run(b);
+    const Bench bench_a(layer, a), bench_b(layer, b);
+    for (int round = 0; round < 20; ++round) {
+      for (int i = 0; i < 5; ++i) {
+        bench_a.run(left.handle());
+        bench_b.run(right.handle());
+      }
+      left.synchronize();
+      right.synchronize();
+      check.expect(same_bits(bench_a.out.download(), expected_a) && same_bits(bench_b.out.download(), expected_b),
+                   "two streams with two workspaces: " + c.text());
+    }
+  }
+}
+
+// Rows of NaN and infinity beside good ones: only their own outputs are lost.
+void bad_rows(Check& check) {
+  for (const Recipe recipe : kRecipes) {
+    const LayerCase c = model_like(recipe);
+    const LayerOnGpu layer(c);
+    for (const std::int64_t tokens : {2, 40, 300}) {
+      Batch host = batch_of(c, tokens, 4);
+      const auto good = layer.run(DeviceBatch(host));
+      auto* rows = reinterpret_cast<Bf16*>(host.hidden.data());
+      std::fill_n(rows + 1 * c.hidden, c.hidden, Bf16{0x7FC0});
+      if (tokens > 8) std::fill_n(rows + 7 * c.hidden, c.hidden, Bf16{0x7F80});
+      const auto mixed = layer.run(DeviceBatch(host));
+      std::int64_t changed = 0;
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        if (t == 1 || t == 7) continue;
+        changed += std::memcmp(good.data() + t * c.hidden, mixed.data() + t * c.hidden,
+                               static_cast<std::size_t>(c.hidden) * sizeof(float)) != 0;
+      }
+      check.expect(changed == 0, std::to_string(changed) + " rows changed beside a row of NaN: " + c.text());
+      check.expect(std::isnan(mixed[static_cast<std::size_t>(c.hidden)]), "a row of NaN gives numbers: " + c.text());
+    }
+  }
+}
+
+void routes_output(Check& check) {
+  const Facade facade;
+  for (const Recipe recipe : kRecipes) {
+    const LayerCase c = model_like(recipe);
+    const auto prepared = facade.prepare(c.problem(), c.weights());
+    Batch batch = batch_of(c, 19, 6);
+    batch.ids[3] = kNoSlot;
+    sluice::testing::RunOptions options;
+    const auto sum = sluice::testing::run_batch(facade, *prepared, c.problem(), batch, options);
+    options.output = sluice::testing::OutputKind::routes_f32;
+    const auto routes = sluice::testing::run_batch(facade, *prepared, c.problem(), batch, options);
+    std::vector<float> expected(sum.size(), 0.0f);
+    for (std::int64_t r = 0; r < batch.tokens * c.top_k; ++r) {
+      for (std::int64_t h = 0; h < c.hidden; ++h) {
+        const float row = routes[static_cast<std::size_t>(r * c.hidden + h)];
+        if (r == 3) check.expect(row == 0.0f, "a skipped route is not zero");
+        if (r != 3) expected[static_cast<std::size_t>(r / c.top_k * c.hidden + h)] += batch.weights[r] * row;
+      }
+    }
+    check.expect(same_bits(sum, expected), "the sum is not that of the routes in slot order: " + c.text());
+  }
+}
+
+void reload(Check& check) {
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c = model_like(recipe);
+    const LayerOnGpu first(c);
+    const DeviceBatch batch(batch_of(c, 30, 2));
+    c.seed = 99;
+    const LayerOnGpu second(c);
+    const auto expected = second.run(batch);
+    const auto before = first.run(batch);
+    first.runner->reload(*first.prepared, ExpertWeights(second.weights));
+    check.expect(same_bits(first.run(batch), expected) && !same_bits(before, expected), "reload: " + c.text());
+  }
+}
+
+// With --batch-invariant: the bits of a row do not depend on the batch.
+void row_invariant(Check& check) {
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c = model_like(recipe);
+    c.row_invariant = true;
+    c.hidden = 2880;
+    const LayerOnGpu layer(c);
+    if (!layer.runner->supports(layer.problem).ok) continue;
+    const Batch all = batch_of(c, 1100, 3);
+    const auto together = layer.run(DeviceBatch(all));
+    std::int64_t changed = 0;
+    for (const std::int64_t tokens : {1, 2, 8, 9, 40, 130, 600}) {
+      Batch part = all;
+      part.tokens = tokens;
+      part.hidden.resize(static_cast<std::size_t>(tokens * c.hidden) * 2);
+      part.ids.resize(static_cast<std::size_t>(tokens * c.top_k));
+      part.weights.resize(part.ids.size());
+      const auto alone = layer.run(DeviceBatch(part));
+      changed += std::memcmp(alone.data(), together.data(), alone.size() * sizeof(float)) != 0;
+    }
+    check.expect(changed == 0, std::to_string(changed) + " batches have other bits: " + c.text());
+  }
+}
+
+}  // namespace
+
+std::vector<Test> runner_use_tests() {
+  return {{"runner: repeatable", repeatable},      {"runner: graphs", graphs},
+          {"runner: two streams", two_streams},    {"runner: bad rows", bad_rows},
+          {"runner: routes", routes_output},       {"runner: reload", reload},
+          {"runner: row-invariant", row_invariant}};
+}
+
+}  // namespace sluice::gpu_tests
