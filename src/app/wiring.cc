@@ -14,6 +14,7 @@
 #include "cpu/backend.h"
 #include "cpu/runner_cpu.h"
 #include "cuda/backend.h"
+#include "cuda/runner_hopper.h"
 #include "model/families.h"
 #include "model/shared_fusion.h"
 #include "moe/layout/layout_runner.h"
@@ -135,9 +136,9 @@ std::vector<ckpt::Scheme> schemes() {
 }
 
 std::unique_ptr<Backend> make_backend(const std::string& device, ThreadPool& pool, cpu::Isa isa) {
-  const bool use_cuda = device == "auto" && cuda::status().usable;
-  if (device == "cpu" || (device == "auto" && !use_cuda)) return std::make_unique<cpu::CpuBackend>(pool, isa);
-  if (device == "cuda" || use_cuda) return cuda::make_backend(0);
+  // Whole models need operations that the CUDA backend does not have yet, so auto is the CPU.
+  if (device == "cpu" || device == "auto") return std::make_unique<cpu::CpuBackend>(pool, isa);
+  if (device == "cuda") return cuda::make_backend(0);
   constexpr std::string_view kIndexed = "cuda:";
   const std::string_view index = std::string_view(device).substr(std::min(kIndexed.size(), device.size()));
   int gpu = -1;
@@ -151,6 +152,7 @@ std::unique_ptr<Backend> make_backend(const std::string& device, ThreadPool& poo
 
 std::vector<std::unique_ptr<Runner>> runners(ThreadPool& pool, cpu::Isa isa) {
   std::vector<std::unique_ptr<Runner>> list;
+  list.push_back(cuda::make_hopper_runner(&pool));
   list.push_back(cpu::make_cpu_runner(pool, isa));
   list.push_back(make_reference_runner(&pool));
   return list;

@@ -27,7 +27,7 @@ namespace sluice::app {
 
 struct LoadOptions {
   std::string dtype = "auto";               // auto, bfloat16 or float32 (recipe f32 on the reference runner)
-  std::string device = "auto";              // auto, cpu, cuda or cuda:N; auto = cuda when this build can use it
+  std::string device = "auto";              // auto, cpu, cuda or cuda:N; auto = cpu
   std::string moe_runner_backend = "auto";  // auto, the name of a runner, or one of SGLang's (backend_names.h)
   std::string recipe = "auto";              // auto = as stored, or a recipe's name
   std::string quantization;                 // SGLang's --quantization; empty = as stored

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "core/error.h"
+#include "moe/stages.h"
 #include "numerics/bf16.h"
 
 namespace sluice::cli {
@@ -76,9 +77,12 @@ LayerInput read_input(const std::string& path, const LayerSpec& spec) {
 }
 
 // Copies every stage, so that it can be written once the layer is done. Rows come as the runner has them, with the
-// route (t * k + s) of each beside them.
+// route (t * k + s) of each beside them. Those of the layer itself are in the memory of the backend, those of a runner
+// in host memory.
 class StageCopies : public StageSink {
  public:
+  explicit StageCopies(Backend& backend) : backend_(backend) {}
+
   void record(std::string_view stage, const ConstTensorView& rows, const std::int64_t* route) override {
     Copy& copy = copies_.emplace_back();
     copy.name = fmt::format("stage.{}", stage);
@@ -89,7 +93,14 @@ class StageCopies : public StageSink {
     copy.shape = {rows.rows, rows.cols};
     const std::int64_t row_bytes = dtype_bytes(rows.dtype, rows.cols);
     copy.data.resize(static_cast<std::size_t>(rows.rows * row_bytes));
+    std::vector<std::byte> downloaded;
     const auto* from = static_cast<const std::byte*>(rows.data);
+    if (stage == stage::kRouterLogits || stage == stage::kSharedIntermediate) {
+      downloaded.resize(static_cast<std::size_t>(dtype_bytes(rows.dtype, rows.rows * rows.row_stride)));
+      backend_.copy_to_host(downloaded.data(), rows.data, downloaded.size(), Stream{});
+      backend_.synchronize(Stream{});
+      from = downloaded.data();
+    }
     for (std::int64_t r = 0; r < rows.rows; ++r) {
       std::memcpy(copy.data.data() + r * row_bytes, from + r * dtype_bytes(rows.dtype, rows.row_stride),
                   static_cast<std::size_t>(row_bytes));
@@ -114,6 +125,7 @@ class StageCopies : public StageSink {
     std::vector<std::byte> data;
     std::vector<std::int64_t> route;
   };
+  Backend& backend_;
   std::deque<Copy> copies_;
 };
 
@@ -153,9 +165,6 @@ struct DeviceData {
 };
 
 void check_options(const Options& o) {
-  if (o.device != "cpu") {
-    fail(ErrorCode::unsupported, "--device " + o.device, "cpu", "this build has no other device");
-  }
   if (o.ep != 1) fail(ErrorCode::unsupported, fmt::format("--ep {}", o.ep), "1", "expert parallelism is not built yet");
 }
 
@@ -164,7 +173,9 @@ app::OpenedModel open_for_layer(const Options& o, Terminal& terminal) {
     fail(ErrorCode::usage, "--routed-only with --enforce-shared-experts-fusion", "one of the two",
          "fused shared experts are routed ones");
   }
-  return app::open_model(o.model, load_options(o), terminal.log());
+  app::LoadOptions load = load_options(o);
+  load.device = o.device;
+  return app::open_model(o.model, load, terminal.log());
 }
 
 const LayerSpec& layer_spec(const app::OpenedModel& model, std::int64_t layer) {
@@ -208,7 +219,7 @@ int layer_command(const Options& options) {
   const auto layer = model::load_moe_layer(model.config, *model.weights, app::decoder_options(model), options.layer);
   Backend& backend = *model.backend;
   DeviceData data(backend, input, spec, model.compute, layer->workspace_bytes(input.tokens));
-  StageCopies stages;
+  StageCopies stages(backend);
   if (options.dump_stages) data.input.stages = &stages;
   data.input.routed_only = options.routed_only;
   Workspace workspace(data.workspace.data(), data.workspace.bytes());

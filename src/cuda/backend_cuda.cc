@@ -142,6 +142,9 @@ void CudaBackend::route(const RoutingSpec& spec, const RouteInput& input, const 
     fail(ErrorCode::unsupported, "routing over " + std::to_string(spec.experts) + " experts on a GPU",
          "at most " + std::to_string(kChoiceMostExperts));
   }
+  if (spec.method == RoutingMethod::hash) {
+    fail(ErrorCode::unsupported, "hash routing on a GPU", "a method that reads logits", "--device cpu has it");
+  }
   check(launch_choice(spec, input, output, raw(s)), "routing");
 }
 

@@ -165,7 +165,7 @@ __device__ void pad(int slots, const Row& r) {
 }
 
 __global__ void choice_kernel(const __grid_constant__ RoutingSpec s, const float* logits, std::int64_t stride,
-                              const std::int32_t* token_ids, std::int64_t valid, std::int32_t* ids, float* weights) {
+                              std::int64_t valid, std::int32_t* ids, float* weights) {
   extern __shared__ float shared[];
   __shared__ float group_scores[kMostGroups];
   const std::int64_t t = blockIdx.x;
@@ -178,17 +178,7 @@ __global__ void choice_kernel(const __grid_constant__ RoutingSpec s, const float
   clean_logits(logits + t * stride, s.experts, r.logits);
   const Scoring scoring = s.method == RoutingMethod::top1_sigmoid ? Scoring::sigmoid : s.scoring;
   if (s.method != RoutingMethod::topk_softmax) score_row(scoring, r.logits, s.experts, r.scores);
-  if (s.method == RoutingMethod::hash) {
-    const std::int32_t token = token_ids[t];
-    if (token < 0 || token >= s.hash_vocab) {
-      if (lane == 0) pad(slots, r);
-      return;
-    }
-    for (int i = lane; i < s.top_k; i += 32) r.ids[i] = s.hash_table[static_cast<std::int64_t>(token) * s.top_k + i];
-    __syncwarp();
-  } else {
-    choose(s, r, group_scores);
-  }
+  choose(s, r, group_scores);
   if (lane == 0) weigh(s, r);
 }
 
@@ -201,7 +191,7 @@ cudaError_t launch_choice(const RoutingSpec& spec, const RouteInput& input, cons
   const std::size_t shared = static_cast<std::size_t>(spec.experts) * 3 * sizeof(float);
   const std::int64_t valid = input.valid_tokens >= 0 ? input.valid_tokens : input.logits.rows;
   choice_kernel<<<static_cast<unsigned>(input.logits.rows), 32, shared, stream>>>(
-      spec, static_cast<const float*>(input.logits.data), input.logits.row_stride, input.token_ids, valid,
+      spec, static_cast<const float*>(input.logits.data), input.logits.row_stride, valid,
       reinterpret_cast<std::int32_t*>(output.ids), output.weights);
   return cudaGetLastError();
 }

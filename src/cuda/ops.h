@@ -28,8 +28,7 @@ cudaError_t launch_add(const TensorView& into, const ConstTensorView& x, cudaStr
 cudaError_t launch_add_gated(const TensorView& into, const ConstTensorView& x, const ConstTensorView& gate,
                              cudaStream_t stream);
 
-// All methods of routing.h, a warp a token. Hash tables and correction biases are device memory. A token without an
-// entry in the hash table gets ids -1.
+// All methods of routing.h but hash, a warp a token. The correction bias is device memory.
 inline constexpr std::int32_t kChoiceMostExperts = 4000;
 cudaError_t launch_choice(const RoutingSpec& spec, const RouteInput& input, const RouteOutput& output,
                           cudaStream_t stream);

@@ -67,33 +67,8 @@ Oracle::Oracle(const Problem& problem, const ExpertWeights& weights, int device)
       device_(device) {
   check_weights(problem.layer, weights);
   dot_rule(problem.recipe, input_scales_.gemm1);
-  std::vector<Range> blocks;
-  for_each_block(weights, [&](const void* data, std::int64_t bytes) {
-    const auto* begin = static_cast<const std::byte*>(data);
-    if (bytes > 0) blocks.push_back({begin, begin + bytes, 0});
-  });
-  std::sort(blocks.begin(), blocks.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  for (const Range& block : blocks) {
-    if (!ranges_.empty() && block.begin <= ranges_.back().end) {
-      ranges_.back().end = std::max(ranges_.back().end, block.end);
-    } else {
-      ranges_.push_back(block);
-    }
-  }
-  std::size_t bytes = 0;
-  for (Range& range : ranges_) {
-    // The address within 256 bytes stays, so that elements keep their alignment.
-    bytes += reinterpret_cast<std::uintptr_t>(range.begin) % 256;
-    range.at = bytes;
-    bytes = (bytes + static_cast<std::size_t>(range.end - range.begin) + 255) / 256 * 256;
-  }
   const DeviceScope scope(device);
-  memory_ = device_buffer(bytes, device);
-  for (const Range& range : ranges_) {
-    check(cudaMemcpy(memory_.as<std::byte>() + range.at, range.begin, static_cast<std::size_t>(range.end - range.begin),
-                     cudaMemcpyHostToDevice),
-          "uploading weights for the oracle");
-  }
+  upload(weights);
   const auto matrix = [&](const std::vector<QuantTensor>& list, std::size_t e) {
     if (list.empty()) return DotMatrix{};
     DotMatrix m{list[e].codes, list[e].block_scale, list[e].tensor_scale};
@@ -115,6 +90,36 @@ Oracle::Oracle(const Problem& problem, const ExpertWeights& weights, int device)
   table_ = device_buffer(table.size() * sizeof(OracleExpert), device);
   check(cudaMemcpy(table_.data(), table.data(), table_.bytes(), cudaMemcpyHostToDevice),
         "uploading the oracle's table");
+}
+
+// Uploads each range of host memory that the views cover once.
+void Oracle::upload(const ExpertWeights& weights) {
+  std::vector<Range> blocks;
+  for_each_block(weights, [&](const void* data, std::int64_t bytes) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    if (bytes > 0) blocks.push_back({begin, begin + bytes, 0});
+  });
+  std::sort(blocks.begin(), blocks.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  for (const Range& block : blocks) {
+    if (!ranges_.empty() && block.begin <= ranges_.back().end) {
+      ranges_.back().end = std::max(ranges_.back().end, block.end);
+    } else {
+      ranges_.push_back(block);
+    }
+  }
+  std::size_t bytes = 0;
+  for (Range& range : ranges_) {
+    // The address within 256 bytes stays, so that elements keep their alignment.
+    bytes += reinterpret_cast<std::uintptr_t>(range.begin) % 256;
+    range.at = bytes;
+    bytes = (bytes + static_cast<std::size_t>(range.end - range.begin) + 255) / 256 * 256;
+  }
+  memory_ = device_buffer(bytes, device_);
+  for (const Range& range : ranges_) {
+    check(cudaMemcpy(memory_.as<std::byte>() + range.at, range.begin, static_cast<std::size_t>(range.end - range.begin),
+                     cudaMemcpyHostToDevice),
+          "uploading weights for the oracle");
+  }
 }
 
 const void* Oracle::place(const void* host) const {

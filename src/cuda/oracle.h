@@ -46,6 +46,7 @@ class Oracle {
 
  private:
   struct Range;
+  void upload(const ExpertWeights& weights);
   const void* place(const void* host) const;
 
   Problem problem_;

@@ -49,6 +49,7 @@ struct ImageRows {
   std::vector<std::uint8_t> image;
   std::vector<float> scales;  // fp8_block: [K block][P]; fp8_tensor: [P]
   std::int64_t padded_rows = 0;
+  float static_scale = 0.0f;  // of all rows, in place of `scales`
 
   std::uint8_t byte(std::int64_t row, std::int64_t kb, std::int64_t at) const {
     return image[static_cast<std::size_t>(sm90::image_offset(kb, row, at / 16, padded_rows) + at % 16)];
@@ -66,6 +67,7 @@ struct ImageRows {
   }
   std::int64_t groups() const { return format == sm90::Format::fp8_block ? ceil_div(cols, std::int64_t{128}) : 1; }
   float scale(std::int64_t row, std::int64_t group) const {
+    if (static_scale != 0.0f) return static_scale;
     return scales[static_cast<std::size_t>(group * padded_rows + row)];
   }
 };
@@ -105,18 +107,22 @@ void record_stages(const HopperExperts& experts, const RunSizes& s, const RunScr
   const std::int64_t padded = s.padded_rows(), width = experts.layer.width(), inner = experts.layer.intermediate;
   const SortedRows rows = sorted_rows(download<std::int32_t>(r.route_row, s.routes()));
   const auto image = [&](const std::uint8_t* data, const float* scales, std::int64_t blocks, std::int64_t cols,
-                         bool permuted) {
+                         float static_scale, bool permuted) {
     const std::int64_t groups = s.shape.format == sm90::Format::fp8_block ? blocks : 1;
-    return ImageRows{s.shape.format,
-                     cols,
-                     permuted,
-                     download<std::uint8_t>(data, blocks * padded * sm90::kBlockBytes),
-                     download<float>(scales, groups * padded),
-                     padded};
+    ImageRows rows_of;
+    rows_of.format = s.shape.format;
+    rows_of.cols = cols;
+    rows_of.permuted = permuted;
+    rows_of.image = download<std::uint8_t>(data, blocks * padded * sm90::kBlockBytes);
+    rows_of.scales = download<float>(static_scale != 0.0f ? nullptr : scales, groups * padded);
+    rows_of.padded_rows = padded;
+    rows_of.static_scale = static_scale;
+    return rows_of;
   };
   const bool fp8 = s.shape.format != sm90::Format::bf16;
-  record_image(*run.stages, stage::kGemm1Input, image(r.x, r.x_scale, e.k_blocks1, width, false), rows);
-  record_image(*run.stages, stage::kIntermediate, image(r.h, r.h_scale, e.k_blocks2, inner, fp8), rows);
+  record_image(*run.stages, stage::kGemm1Input, image(r.x, r.x_scale, e.k_blocks1, width, 0.0f, false), rows);
+  record_image(*run.stages, stage::kIntermediate,
+               image(r.h, r.h_scale, e.k_blocks2, inner, experts.input_scales.gemm2, fp8), rows);
   const std::vector<Bf16> slots = download<Bf16>(r.slot_rows, padded * width);
   std::vector<float> values;
   for (const std::int64_t row : rows.rows) {

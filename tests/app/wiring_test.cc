@@ -45,7 +45,9 @@ TEST(OpenModel, ChoosesTheFirstRunnerThatCan) {
   for (const Selection& s : m.selections) {
     ASSERT_NE(s.chosen, nullptr);
     EXPECT_EQ(s.chosen->name(), "cpu");
-    EXPECT_EQ(s.table.size(), 2u);
+    ASSERT_EQ(s.table.size(), 3u);
+    EXPECT_EQ(s.table[0].runner->name(), "hopper");
+    EXPECT_FALSE(s.table[0].verdict.ok);
   }
 }
 

@@ -238,6 +238,7 @@ RouteCase random_case(Random& random) {
 }
 
 void random_cases(Check& check) {
+  cuda::check(cuda::prepare_route(), "preparing R");
   Random random(11);
   for (int i = 0; i < check.cases; ++i) check_case(check, random_case(random), 1000u + static_cast<std::uint64_t>(i));
   check.note(std::to_string(check.cases) + " random batches");
@@ -245,6 +246,7 @@ void random_cases(Check& check) {
 
 // Both sides of every threshold of route_plan.
 void thresholds(Check& check) {
+  cuda::check(cuda::prepare_route(), "preparing R");
   for (const std::int64_t tokens : {1, 3, 4, 5, 32, 1023, 1024, 1025, 1056, 4096, 8192, 8193, 9001}) {
     for (const std::int32_t k : {1, 8}) {
       RouteCase c;

@@ -16,9 +16,11 @@ using sluice::testing::ConformanceRow;
 using sluice::testing::RoutePattern;
 using sluice::testing::StageDump;
 
-// Codes of the intermediate may differ where the value lies next to a tie. Tensor cores sum e4m3 products with about 14
-// significant bits, so that in fp8 the share is that of a relative error of 2^-13 against steps of 2^-3 to 2^-4.
-constexpr double kMostDifferentCodes = 0.01;
+// Codes of the intermediate may differ where the value lies next to a tie. Tensor cores keep about 14 significant bits
+// of a sum of e4m3 products, so that in fp8 the values are within a few 2^-13, against steps of 2^-3 to 2^-4: over many
+// codes the share stays below kTieShare, in one small case it may be kTieShareOfCase.
+constexpr double kTieShare = 0.01;
+constexpr double kTieShareOfCase = 0.03;
 constexpr double kOneRounding = 3e-3;  // relative L2 of values rounded once to bf16, twice the typical one
 
 struct StageCounts {
@@ -84,6 +86,7 @@ double slot_row_error(const StageDump& got, const ExpertWeights& weights, const 
   return relative_l2(mine, exact);
 }
 
+// `problem` is on the CPU, where the reference runs; the facade takes it to the GPU.
 void prove(Check& check, const Problem& problem, const ExpertWeights& weights, const Batch& batch,
            const std::string& what, StageCounts& all) {
   const auto reference = make_reference_runner(nullptr);
@@ -104,12 +107,18 @@ void prove(Check& check, const Problem& problem, const ExpertWeights& weights, c
   compare_codes(got, want, counts);
   check.expect(counts.codes > 0 && counts.far == 0, std::to_string(counts.far) + " of " + std::to_string(counts.codes) +
                                                         " intermediates are far off: " + what);
-  check.at_most(static_cast<double>(counts.different) / static_cast<double>(counts.codes), kMostDifferentCodes,
+  check.at_most(static_cast<double>(counts.different) / static_cast<double>(counts.codes), kTieShareOfCase,
                 "share of codes that differ: " + what);
   check.at_most(slot_row_error(got, weights, batch, problem.recipe), kOneRounding, "slot rows: " + what);
-  check.at_most(relative_l2(output, expected), oracle_bound(problem.recipe), "output: " + what);
+  check.at_most(relative_l2(output, expected), small_layer_bound(problem.recipe), "output: " + what);
   all.codes += counts.codes;
   all.different += counts.different;
+}
+
+void conclude(Check& check, const StageCounts& all, const std::string& before) {
+  const double share = static_cast<double>(all.different) / static_cast<double>(all.codes);
+  check.expect(share <= kTieShare, "share of codes that differ over all cases: " + std::to_string(share));
+  check.note(before + std::to_string(all.different) + " of " + std::to_string(all.codes) + " codes next to a tie");
 }
 
 void stages(Check& check) {
@@ -124,10 +133,12 @@ void stages(Check& check) {
       c.bias = true;
       const Batch batch =
           sluice::testing::random_batch(c.problem().layer, 6, DType::bf16, RoutePattern::uniform, c.seed);
-      prove(check, c.problem(), c.weights(), batch, c.text(), all);
+      Problem problem = c.problem();
+      problem.device = {};
+      prove(check, problem, c.weights(), batch, c.text(), all);
     }
   }
-  check.note(std::to_string(all.different) + " of " + std::to_string(all.codes) + " codes next to a tie");
+  conclude(check, all, "");
 }
 
 void conformance(Check& check) {
@@ -142,8 +153,7 @@ void conformance(Check& check) {
     prove(check, problem, sluice::testing::many_experts(small, 42), batch, "row " + row.id, all);
     ++rows;
   }
-  check.note(std::to_string(rows) + " rows, " + std::to_string(all.different) + " of " + std::to_string(all.codes) +
-             " codes next to a tie");
+  conclude(check, all, std::to_string(rows) + " rows, ");
 }
 
 }  // namespace

@@ -1,0 +1,62 @@
+// Sizes of the routing kernel and the cutting of an expert's rows: everything of it that needs no GPU.
+#include "cuda/route_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice::cuda {
+namespace {
+
+TEST(TokenTiles, ByHand) {
+  // 20 rows in tiles of at most 16: two, of 16 and 4 or evenly of 10, rounded up to whole groups of 8: 16 and 4.
+  EXPECT_EQ(tiles_of_expert(20, 16), 2);
+  const sm90::TokenTile first = token_tile_of(3, 20, 40, 7, 0, 16), second = token_tile_of(3, 20, 40, 7, 1, 16);
+  EXPECT_EQ(first.expert, 3);
+  EXPECT_EQ(first.first_row, 40);
+  EXPECT_EQ(first.rows, 16);
+  EXPECT_EQ(first.first, 7);
+  EXPECT_EQ(first.count, 2);
+  EXPECT_EQ(second.first_row, 56);
+  EXPECT_EQ(second.rows, 4);
+  EXPECT_EQ(tiles_of_expert(0, 16), 0);
+}
+
+TEST(TokenTiles, CoverEveryRowOnce) {
+  for (const std::int32_t tile : {8, 16, 32, 64, 128}) {
+    for (std::int32_t rows = 1; rows < 700; ++rows) {
+      std::int32_t next = 0;
+      for (std::int32_t i = 0; i < tiles_of_expert(rows, tile); ++i) {
+        const sm90::TokenTile t = token_tile_of(0, rows, 0, 0, i, tile);
+        ASSERT_EQ(t.first_row, next) << rows << " in tiles of " << tile;
+        ASSERT_GE(t.rows, 1) << rows << " in tiles of " << tile;
+        ASSERT_LE(t.rows, tile) << rows << " in tiles of " << tile;
+        ASSERT_EQ(t.first_row % 8, 0);
+        next += t.rows;
+      }
+      ASSERT_EQ(next, rows);
+    }
+  }
+}
+
+// Whatever the sizes, a block's shared memory fits, every token has a block, and the tables of the host are large
+// enough for the worst routing: one row for as many experts as possible, the rest with one expert.
+TEST(RoutePlan, HoldsForAllSizes) {
+  for (const std::int64_t tokens : {1, 2, 100, 1024, 1025, 8192, 65536, 300000}) {
+    for (const std::int32_t k : {1, 8, 32}) {
+      for (const std::int32_t experts : {1, 8, 256, 5000, kRouteMostExperts}) {
+        const RoutePlan p = route_plan(tokens, k, experts, 32, 16, 132);
+        ASSERT_LE(p.shared_bytes(), kRouteSharedBytes);
+        ASSERT_GE(p.blocks, 1);
+        ASSERT_GE(p.block_tokens * p.blocks, tokens);
+        ASSERT_LE(p.warps * 32, p.threads);
+        ASSERT_LE(p.threads, p.one_pass ? 1024 : 512);
+        const std::int64_t routes = tokens * k;
+        const std::int64_t singles = std::min<std::int64_t>(experts - 1, routes - 1), rest = routes - singles;
+        ASSERT_LE(singles * 8 + sm90::round_up(rest, 8), sm90::max_padded_rows(routes, experts));
+        ASSERT_LE(singles + sm90::ceil_div(rest, 16), sm90::max_token_tiles(routes, experts, 16));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cuda
