@@ -176,6 +176,22 @@ TEST(PrefixReuse, ScoresToComeAreComputed) {
   EXPECT_EQ(sim.cached(2), 0);
 }
 
+// What a sequence had to give up is still there when nobody needed the place.
+TEST(PrefixReuse, APreemptedSequenceTakesItsBlocksBack) {
+  const auto computed_tokens = [](bool share) {
+    Simulation sim({32, 4, 32, 2, 8, share});
+    sim.add(sequence(1, 3, 7));
+    sim.add(sequence(2, 8, 6));
+    std::int64_t computed = 0;
+    for (int i = 0; i < 50 && !sim.idle(); ++i) computed += sim.step().tokens();
+    EXPECT_TRUE(sim.idle());
+    EXPECT_EQ(sim.scheduler().preemptions(), 1);
+    EXPECT_EQ(sim.scheduler().prefix_hit_tokens(), 0) << "its own blocks are no hits";
+    return computed;
+  };
+  EXPECT_LT(computed_tokens(true), computed_tokens(false));
+}
+
 TEST(PrefixReuse, OldBlocksMakeRoom) {
   Simulation sim({64, 4, 64, 4, 6});
   for (std::uint64_t id = 1; id <= 5; ++id) {
