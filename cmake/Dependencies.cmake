@@ -29,6 +29,7 @@ sluice_static_package(utf8proc utf8proc.h libutf8proc.a)
 target_compile_definitions(utf8proc INTERFACE UTF8PROC_STATIC)
 sluice_static_package(event_core event2/event.h libevent_core.a)
 sluice_static_package(http_parser http_parser.h libhttp_parser.a)
+sluice_static_package(yaml_cpp yaml-cpp/yaml.h libyaml-cpp.a)
 
 # fmt_once.cc is written for this major version; another one is used header-only.
 if(fmt_VERSION VERSION_GREATER_EQUAL 9 AND fmt_VERSION VERSION_LESS 10)

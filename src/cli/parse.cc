@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "cli/config_yaml.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "core/error.h"
@@ -129,6 +130,42 @@ std::string command_on_line(int argc, const char* const* argv) {
   return "";
 }
 
+// A file that ends in .yaml or .yml has the flags of the command on the line, without sections.
+class YamlConfig : public CLI::ConfigTOML {
+ public:
+  explicit YamlConfig(const std::string& command) {
+    for (std::size_t begin = 0; begin <= command.size();) {
+      const std::size_t dot = std::min(command.find('.', begin), command.size());
+      parents_.push_back(command.substr(begin, dot - begin));
+      begin = dot + 1;
+    }
+  }
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& file) const override {
+    std::vector<CLI::ConfigItem> items;
+    try {
+      for (auto& [name, values] : read_yaml_flags(file)) items.push_back({parents_, name, values});
+    } catch (const Error& e) {
+      throw CLI::ConfigError(e.what());
+    }
+    return items;
+  }
+
+ private:
+  std::vector<std::string> parents_;
+};
+
+bool is_yaml(std::string_view path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
+
+bool config_is_yaml(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word.starts_with("--config=") && is_yaml(word)) return true;
+    if (word == "--config" && i + 1 < argc && is_yaml(argv[i + 1])) return true;
+  }
+  return false;
+}
+
 // "; SLUICE_THREADS is set to "junk"" for the variables that a message may be about.
 std::string environment_note(const std::string& message, const std::string& command) {
   Options unused;
@@ -148,11 +185,13 @@ Parsed parse(int argc, const char* const* argv, const std::string& version) {
   OptionsByCommand options;
   CLI::App app("Sluice runs mixture-of-experts language models from Hugging Face checkpoints.", "sluice");
   app.set_version_flag("--version", version);
-  app.set_config("--config", "", "Read flags from a TOML file");
+  const std::string on_line = command_on_line(argc, argv);
+  app.set_config("--config", "", "Read flags from a TOML file, or from YAML as SGLang has it (.yaml)");
+  if (config_is_yaml(argc, argv)) app.config_formatter(std::make_shared<YamlConfig>(on_line));
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.require_subcommand(1);
   app.fallthrough();
-  add_commands(app, command_on_line(argc, argv), options);
+  add_commands(app, on_line, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

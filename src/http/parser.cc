@@ -51,6 +51,9 @@ struct Parser::Impl {
 
   static int on_field(http_parser* p, const char* at, std::size_t n) {
     Impl& self = of(p);
+    // The library, as Debian builds it, lets blanks pass.
+    if (std::string_view(at, n).find_first_of(" \t") != std::string_view::npos)
+      return self.refuse(ParseError::malformed);
     auto& list = self.request.headers.list();
     if (list.empty() || self.value_last) list.emplace_back();
     self.value_last = false;
@@ -69,6 +72,7 @@ struct Parser::Impl {
   static int on_headers_done(http_parser* p) {
     Impl& self = of(p);
     p->upgrade = 0;  // no other protocol is spoken: the request is answered as it is
+    if (p->http_major != 1 || p->http_minor > 1) return self.refuse(ParseError::malformed);
     Request& r = self.request;
     const std::size_t mark = self.target.find('?');
     r.path = self.target.substr(0, mark);
@@ -152,7 +156,11 @@ bool Parser::finish() {
 void Parser::expect_no_body() { impl_->no_body = true; }
 ParseError Parser::error() const { return impl_->error; }
 
-std::string Parser::error_text() const { return http_errno_description(HTTP_PARSER_ERRNO(&impl_->parser)); }
+std::string Parser::error_text() const {
+  const http_errno found = HTTP_PARSER_ERRNO(&impl_->parser);
+  const bool ours = found == HPE_CB_headers_complete || found == HPE_CB_header_field;
+  return ours ? "a header or a version that HTTP/1.1 does not know" : http_errno_description(found);
+}
 
 bool Parser::idle() const { return impl_->idle; }
 Request& Parser::request() { return impl_->request; }

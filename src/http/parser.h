@@ -1,7 +1,7 @@
 // Takes HTTP/1.x messages apart as their bytes arrive. The only file that knows the parser library is parser.cc.
 //
-// One for each connection, used by its thread. The library is Node's http_parser: ambiguous framing (two lengths, a
-// length beside chunks, bare line feeds in chunk headers) is refused, so that no proxy in front can be led to see other
+// One for each connection, used by its thread. The library is Node's http_parser. Ambiguous framing (two lengths, a
+// length beside chunks, blanks in the name of a header) is refused, so that a proxy in front is not led to see other
 // requests than we do.
 #pragma once
 

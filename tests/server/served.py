@@ -1,0 +1,115 @@
+"""A server under test: started on a free port, asked over HTTP, ended by a signal."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import httpx
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SLUICE = pathlib.Path(os.environ["SLUICE_BUILD_DIR"]) / "bin" / "sluice"
+MODEL = ROOT / "models" / "qwen3_moe"
+QUESTION = "Ivy buys 7 packs of cards. Each pack holds 5 cards. Ivy gives 11 cards to Gus. How many cards does Ivy have left?"
+PROMPT = f"Question: {QUESTION}\nAnswer:"
+PATIENCE = 120  # seconds; for machines with other work
+
+
+class Server:
+    """The process, and what it wrote to standard error."""
+
+    def __init__(self, log, *flags, model=MODEL, env=None):
+        self.log = pathlib.Path(log)
+        self.file = open(self.log, "w", encoding="utf-8")
+        self.process = subprocess.Popen([str(SLUICE), "serve", str(model), "--port", "0", *map(str, flags)], stdout=self.file,
+                                        stderr=self.file, env={**os.environ, **(env or {})})
+        self.port = int(self.wait_for(r"listening at http://\S+:(\d+)").group(1))
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def wait_for(self, pattern):
+        """The match of a line of the log."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            found = re.search(pattern, self.text())
+            if found:
+                return found
+            assert self.process.poll() is None, self.text()
+            time.sleep(0.01)
+        raise AssertionError(f"no line like {pattern}: {self.text()}")
+
+    def text(self):
+        return self.log.read_text(encoding="utf-8")
+
+    def wait_ready(self):
+        self.wait_for(r"ready after")
+        return self
+
+    def post(self, path, body, **more):
+        return httpx.post(self.url + path, json=body, timeout=PATIENCE, **more)
+
+    def get(self, path, **more):
+        return httpx.get(self.url + path, timeout=PATIENCE, **more)
+
+    def raw(self):
+        """A plain connection."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+    def metric(self, name, **labels):
+        """Sum of the samples with these labels."""
+        from prometheus_client.parser import text_string_to_metric_families
+        return sum(sample.value for family in text_string_to_metric_families(self.get("/metrics").text)
+                   for sample in family.samples
+                   if sample.name == "sluice:" + name and all(sample.labels.get(k) == v for k, v in labels.items()))
+
+    def wait_idle(self):
+        """Until nothing is in work any more, neither in the engine nor before it."""
+        end = time.monotonic() + PATIENCE
+        names = ["num_running_reqs", "num_queue_reqs", "num_open_requests", "num_used_tokens"]
+        while any(self.metric(name) for name in names):
+            assert time.monotonic() < end, {name: self.metric(name) for name in names}
+            time.sleep(0.02)
+
+    def send(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def stop(self, number=signal.SIGTERM):
+        """The exit code."""
+        self.send(number)
+        code = self.process.wait(PATIENCE)
+        self.file.close()
+        return code
+
+
+@contextlib.contextmanager
+def serving(log, *flags, **more):
+    server = Server(log, *flags, **more)
+    try:
+        yield server.wait_ready()
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait(PATIENCE)
+        server.file.close()
+
+
+def answer_of(sock):
+    """Status, headers and body of one answer on a plain connection that the server closes or that has a length."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        part = sock.recv(65536)
+        if not part:
+            return None
+        data += part
+    head, body = data.split(b"\r\n\r\n", 1)
+    lines = head.decode().split("\r\n")
+    headers = {name.lower(): value.strip() for name, value in (line.split(":", 1) for line in lines[1:])}
+    while len(body) < int(headers.get("content-length", 0)):
+        part = sock.recv(65536)
+        if not part:
+            break
+        body += part
+    return int(lines[0].split()[1]), headers, body
