@@ -106,10 +106,6 @@ LoadedModel load_model(OpenedModel opened, const ProgressSink& progress, const L
     m.chat_template = std::make_unique<text::ChatTemplate>(*std::move(chat));
   }
   m.generation = m.opened.checkpoint->generation();
-  if (log && m.generation.repetition_penalty.value_or(1.0) != 1.0) {
-    log(LogLevel::warning,
-        fmt::format("generation_config.json: repetition_penalty {} is not applied", *m.generation.repetition_penalty));
-  }
   m.decoder = model::load_decoder(m.opened.config, *m.opened.weights, decoder_options(m.opened), progress);
   tell_leftovers(*m.opened.weights, log);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

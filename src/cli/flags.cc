@@ -98,6 +98,13 @@ void add_generation_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--top-p", "X", "run chat", "Sample among the likeliest tokens that hold this probability",
                Real{&o.top_p, 0, 1}});
   t.push_back({"--min-p", "X", "run chat", "Drop tokens less likely than X times the likeliest", Real{&o.min_p, 0, 1}});
+  t.push_back({"--repetition-penalty", "X", "run chat",
+               "Divide the logits of tokens of prompt and answer by X; 0 = the model's, 1 = none",
+               Real{&o.repetition_penalty, 0, 100}});
+  t.push_back({"--presence-penalty", "X", "run chat", "Take X from the logits of tokens that the answer has",
+               Real{&o.presence_penalty, -100, 100}});
+  t.push_back({"--frequency-penalty", "X", "run chat", "Take X for each time that the answer has the token",
+               Real{&o.frequency_penalty, -100, 100}});
   t.push_back({"--seed,--random-seed", "N", "run chat", "Seed of the sampling; the same seed gives the same answer",
                Count{&o.seed, INT64_MIN, INT64_MAX}});
   t.push_back({"--stop", "TEXT", "run chat", "End the answer before this text; may be given several times", &o.stop});

@@ -44,6 +44,9 @@ struct Options {
   std::int64_t top_k = -1;
   double top_p = -1;
   double min_p = -1;
+  double repetition_penalty = 0;  // 0 = generation_config.json, else 1
+  double presence_penalty = 0;
+  double frequency_penalty = 0;
   std::int64_t seed = 0;
   std::vector<std::string> stop;
   bool ignore_eos = false;

@@ -82,6 +82,10 @@ engine::Sampling sampling_of(const Options& o, const ckpt::GenerationConfig& g) 
   s.top_p = static_cast<float>(o.top_p >= 0 ? o.top_p : from_model ? g.top_p.value_or(1.0) : 1.0);
   s.min_p = static_cast<float>(o.min_p >= 0 ? o.min_p : from_model ? g.min_p.value_or(0.0) : 0.0);
   s.seed = static_cast<std::uint64_t>(o.seed);
+  s.repetition_penalty =
+      static_cast<float>(o.repetition_penalty > 0 ? o.repetition_penalty : g.repetition_penalty.value_or(1.0));
+  s.presence_penalty = static_cast<float>(o.presence_penalty);
+  s.frequency_penalty = static_cast<float>(o.frequency_penalty);
   return s;
 }
 

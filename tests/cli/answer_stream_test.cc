@@ -76,6 +76,13 @@ TEST(Sampling, FlagsComeBeforeTheModelsConfiguration) {
   options.temperature = 0;
   EXPECT_EQ(sampling_of(options, generation).temperature, 0.0f);
   EXPECT_FLOAT_EQ(sampling_of(options, generation).top_p, 1.0f);
+  EXPECT_EQ(sampling_of(options, generation).repetition_penalty, 1.0f);
+  generation.repetition_penalty = 1.2;
+  EXPECT_FLOAT_EQ(sampling_of(options, generation).repetition_penalty, 1.2f) << "greedy answers too, as transformers";
+  options.repetition_penalty = 1.05;
+  options.presence_penalty = 0.5;
+  EXPECT_FLOAT_EQ(sampling_of(options, generation).repetition_penalty, 1.05f);
+  EXPECT_FLOAT_EQ(sampling_of(options, generation).presence_penalty, 0.5f);
 }
 
 TEST(Stops, ComeFromModelAndFlags) {
