@@ -84,7 +84,8 @@ void Scheduler::admit(Draft& draft) {
     const std::int64_t wanted = chunk_size(draft, s);
     const std::int64_t missing = blocks_for(s.length() + 1) - std::ssize(s.blocks);
     const bool fits = pool_.available() - blocks_owed() >= missing;
-    if (wanted == 0 || (!fits && !running_.empty())) return free_blocks(s);
+    const bool full = wanted == 0 || (!fits && !running_.empty());
+    if (full || is_being_computed(draft, s)) return free_blocks(s);
     run(waiting_.take(&s));
     count_hits(s, reused);
     plan_chunk(draft, s, reserve(s, wanted));
@@ -119,6 +120,22 @@ std::int64_t Scheduler::reuse_prefix(Sequence& s) {
     ++s.published;
   }
   return s.computed - computed_before;
+}
+
+// Whether this step computes the block that `s` needs next for another sequence: then it is worth waiting for.
+bool Scheduler::is_being_computed(const Draft& draft, const Sequence& s) const {
+  const std::int64_t width = limits_.block_tokens;
+  if (!limits_.share_prefixes || s.computed + width > s.reusable()) return false;
+  const auto begins_alike = [&](const PlanItem& item) {
+    const Sequence& other = *item.sequence;
+    if (other.computed != s.computed || item.tokens < width || other.request.cache_salt != s.request.cache_salt)
+      return false;
+    const auto parents = static_cast<std::ptrdiff_t>(s.blocks.size());
+    const auto first = s.tokens.begin() + s.computed;
+    return std::equal(s.blocks.begin(), s.blocks.end(), other.blocks.begin(), other.blocks.begin() + parents) &&
+           std::equal(first, first + width, other.tokens.begin() + other.computed);
+  };
+  return std::any_of(draft.chunks.begin(), draft.chunks.end(), begins_alike);
 }
 
 void Scheduler::count_hits(Sequence& sequence, std::int64_t tokens) {

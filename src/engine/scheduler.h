@@ -2,7 +2,8 @@
 //
 // Owned by Engine, one thread. A step takes one token of every sequence that is generating, then fills up with prompt
 // chunks of running sequences, best rank first, then admits waiting requests in the order of the policy (queue.h).
-// Beginnings that another sequence has computed are taken over block by block instead of computed again.
+// Beginnings that another sequence has computed are taken over block by block instead of computed again; a waiting
+// request whose next block is part of the step waits for it, and those behind it too.
 //
 // Blocks are taken as tokens need them. When they run out, the running sequence of the lowest rank gives up its blocks
 // and goes back to the queue, to be computed again; so the one of the highest rank always makes progress, and each
@@ -71,6 +72,7 @@ class Scheduler {
   void admit(Draft& draft);
   void run(std::unique_ptr<Sequence> sequence);
   std::int64_t reuse_prefix(Sequence& sequence);
+  bool is_being_computed(const Draft& draft, const Sequence& sequence) const;
   void count_hits(Sequence& sequence, std::int64_t tokens);
   std::int64_t chunk_size(const Draft& draft, const Sequence& sequence) const;
   std::int64_t reserve(Sequence& sequence, std::int64_t tokens);

@@ -165,6 +165,30 @@ TEST(PrefixReuse, RequestsInWorkShareAsTheyGo) {
   EXPECT_EQ(computed, 30 + 30 - sim.cached(2) + 2);
 }
 
+TEST(PrefixReuse, PromptsThatArriveTogetherAreComputedOnce) {
+  Simulation sim({64, 8, 64, 4, 64});
+  for (std::uint64_t id = 1; id <= 5; ++id) sim.add(make_sequence(id, own_tokens(9, 30), 3));
+  EXPECT_EQ(sim.step().tokens(), 30);
+  EXPECT_EQ(sim.step().tokens(), 1 + 4 * 2);
+  ASSERT_GE(sim.run_until_idle(10), 0);
+  for (std::uint64_t id = 2; id <= 5; ++id) EXPECT_EQ(sim.cached(id), 28) << id;
+}
+
+// Without sharing, or with scores that are owed, there is nothing to wait for.
+TEST(PrefixReuse, NothingWaitsForWhatItCannotUse) {
+  Simulation apart({64, 8, 64, 4, 64, false});
+  apart.add(make_sequence(1, own_tokens(9, 30), 3));
+  apart.add(make_sequence(2, own_tokens(9, 30), 3));
+  EXPECT_EQ(apart.step().tokens(), 60);
+  Simulation sim({64, 8, 64, 4, 64});
+  sim.add(make_sequence(1, own_tokens(9, 30), 3));
+  auto scored = make_sequence(2, own_tokens(9, 30), 3);
+  scored->request.prompt_logprobs = true;
+  sim.add(std::move(scored));
+  sim.add(make_sequence(3, own_tokens(9, 4), 3));  // its only whole block holds its last token
+  EXPECT_EQ(sim.step().tokens(), 64);
+}
+
 TEST(PrefixReuse, ScoresToComeAreComputed) {
   Simulation sim({64, 4, 64, 4, 64});
   sim.add(make_sequence(1, own_tokens(9, 18), 1));
