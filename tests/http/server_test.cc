@@ -1,0 +1,191 @@
+// Client and server of this layer against each other, on one loop.
+#include "http/server.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "http/client.h"
+
+namespace sluice::http {
+namespace {
+
+// Answers by path; /later keeps the exchange for the test.
+struct Answering : Handler {
+  std::shared_ptr<Exchange> kept;
+  int gone = 0;
+  bool refuse = false;
+
+  std::optional<Response> admit(const Request& request) override {
+    if (request.path != "/refused") return std::nullopt;
+    Response r;
+    r.status = 401;
+    return r;
+  }
+  void handle(const std::shared_ptr<Exchange>& exchange) override {
+    if (exchange->request().path == "/later") {
+      kept = exchange;
+      kept->on_gone = [this] { ++gone; };
+      return;
+    }
+    Response r;
+    r.body = exchange->request().method + exchange->request().body;
+    exchange->respond(r);
+  }
+  Response refusal(int status, const std::string& why) override {
+    Response r;
+    r.status = status;
+    r.body = why;
+    return r;
+  }
+};
+
+struct Taking : ClientSink {
+  Loop& loop;
+  int status = 0;
+  std::string body, error;
+  int done = 0;
+  int parts = 0;
+  explicit Taking(Loop& l) : loop(l) {}
+  void on_status(int s, const Headers&) override { status = s; }
+  void on_part(std::string_view part) override {
+    body += part;
+    ++parts;
+  }
+  void on_done(const std::string& why) override {
+    error = why;
+    ++done;
+    loop.stop();
+  }
+};
+
+struct World : ::testing::Test {
+  Loop loop;
+  Answering handler;
+  std::unique_ptr<Server> server = std::make_unique<Server>(loop, handler, ServerLimits{}, "127.0.0.1", 0);
+  Url url = parse_url("http://127.0.0.1:" + std::to_string(server->port()));
+  Client client{loop, url, resolve(url), Seconds(20)};
+
+  Taking ask(std::string_view method, std::string_view path, const std::string& body = "") {
+    Taking taking(loop);
+    client.send(method, path, {}, body, taking);
+    loop.run();
+    return taking;
+  }
+  // Runs the loop until something holds.
+  template <class F>
+  void run_until(F holds) {
+    Timer poll(loop, [&] { loop.stop(); });
+    for (int i = 0; i < 5000 && !holds(); ++i) {
+      poll.start(Seconds(0.001));
+      loop.run();
+    }
+    ASSERT_TRUE(holds());
+  }
+};
+
+TEST_F(World, OneConnectionCarriesManyRequests) {
+  for (int i = 0; i < 5; ++i) {
+    const Taking t = ask("POST", "/x", std::to_string(i));
+    EXPECT_EQ(t.status, 200);
+    EXPECT_EQ(t.body, "POST" + std::to_string(i));
+    EXPECT_EQ(t.done, 1);
+  }
+  EXPECT_EQ(server->connections(), 1);
+  const std::string large(3 << 20, 'x');
+  EXPECT_EQ(ask("POST", "/x", large).body.size(), large.size() + 4);
+}
+
+TEST_F(World, ARefusalComesBeforeTheBodyAndClosesTheConnection) {
+  const Taking refused = ask("POST", "/refused", std::string(8 << 20, 'x'));
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_EQ(ask("GET", "/x").body, "GET");  // on a new connection
+  EXPECT_EQ(ask("POST", "/x", std::string(20 << 20, 'x')).status, 413);
+}
+
+TEST_F(World, AStreamArrivesInParts) {
+  Taking taking(loop);
+  client.send("GET", "/later", {}, "", taking);
+  run_until([&] { return handler.kept != nullptr; });
+  handler.kept->start_stream({});
+  handler.kept->write("one");
+  run_until([&] { return taking.body == "one"; });
+  handler.kept->write("two");
+  handler.kept->write("three");
+  handler.kept->end();
+  EXPECT_FALSE(handler.kept->open());
+  handler.kept->write("nothing");
+  run_until([&] { return taking.done == 1; });
+  EXPECT_EQ(taking.body, "onetwothree");
+  EXPECT_EQ(taking.error, "");
+  EXPECT_EQ(handler.gone, 0);
+}
+
+TEST_F(World, AClientThatLeavesIsNoticedAtOnce) {
+  {
+    Client leaving(loop, url, resolve(url), Seconds(20));
+    Taking taking(loop);
+    leaving.send("GET", "/later", {}, "", taking);
+    run_until([&] { return handler.kept != nullptr; });
+    EXPECT_TRUE(handler.kept->open());
+  }
+  run_until([&] { return handler.gone == 1; });
+  EXPECT_FALSE(handler.kept->open());
+  handler.kept->respond({});  // to nobody
+  run_until([&] { return server->connections() == 0; });
+  EXPECT_EQ(handler.gone, 1);
+}
+
+TEST_F(World, DrainingFinishesWhatWasBegun) {
+  Taking taking(loop);
+  client.send("GET", "/later", {}, "", taking);
+  run_until([&] { return handler.kept != nullptr; });
+  server->drain();
+  Client late(loop, url, resolve(url), Seconds(20));
+  Taking refused(loop);
+  late.send("GET", "/x", {}, "", refused);
+  run_until([&] { return refused.done == 1; });
+  EXPECT_NE(refused.error, "");
+  Response r;
+  r.body = "done";
+  handler.kept->respond(r);
+  run_until([&] { return taking.done == 1; });
+  EXPECT_EQ(taking.body, "done");
+  run_until([&] { return server->connections() == 0; });
+}
+
+TEST_F(World, AReaderThatDoesNotReadIsLeft) {
+  ServerLimits limits;
+  limits.unsent_bytes = 1 << 20;
+  Server small(loop, handler, limits, "127.0.0.1", 0);
+  const Url there = parse_url("http://127.0.0.1:" + std::to_string(small.port()));
+  Client reader(loop, there, resolve(there), Seconds(20));
+  Taking taking(loop);
+  reader.send("GET", "/later", {}, "", taking);
+  run_until([&] { return handler.kept != nullptr; });
+  handler.kept->start_stream({});
+  // More than any socket buffer takes, in one round of the loop, so that nobody can have read it.
+  handler.kept->write(std::string(64 << 20, 'x'));
+  run_until([&] { return handler.gone == 1; });
+}
+
+TEST_F(World, APortThatIsTakenIsTold) {
+  try {
+    const Server second(loop, handler, {}, "127.0.0.1", server->port());
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::resources);
+  }
+}
+
+TEST_F(World, WhatACallbackThrowsEndsTheLoop) {
+  Timer timer(loop, [] { fail(ErrorCode::check_failed, "thrown"); });
+  timer.start(Seconds(0));
+  EXPECT_THROW(loop.run(), Error);
+}
+
+}  // namespace
+}  // namespace sluice::http
