@@ -29,7 +29,7 @@ int list_shapes() {
 
 app::MoeBenchOptions bench_options(const Options& o) {
   if (o.device != "cpu") {
-    fail(ErrorCode::unsupported, "--device " + o.device, "cpu", "this build has no other device");
+    fail(ErrorCode::usage, "--device " + o.device, "cpu, cuda or cuda:N");
   }
   app::MoeBenchOptions bench;
   bench.shape = app::moe_shape(o.shape);
@@ -105,6 +105,7 @@ Json to_json(const app::MoeBenchResult& r) {
 
 int bench_moe_command(const Options& options) {
   if (options.shape == "help") return list_shapes();
+  if (options.device.rfind("cuda", 0) == 0) return bench_moe_gpu_command(options);
   Terminal terminal(options.quiet);
   const app::MoeBenchResult result = app::bench_moe(bench_options(options), terminal.progress());
   options.csv ? print_csv(result) : print_table(result);

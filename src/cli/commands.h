@@ -14,6 +14,7 @@ int layer_command(const Options& options);
 int eval_gsm8k_command(const Options& options);
 int eval_remote_command(const Options& options);  // eval gsm8k --base-url
 int bench_moe_command(const Options& options);
+int bench_moe_gpu_command(const Options& options);  // its --device cuda
 int bench_serve_command(const Options& options);
 int check_command(const Options& options);
 int explain_command(const Options& options);

@@ -125,7 +125,7 @@ void add_proof_flags(Options& o, std::vector<Flag>& t) {
                &o.hidden, true});
   t.push_back(
       {"--out", "FILE", "layer", "Where `output` [T, H] f32, `topk_ids` and `topk_weights` are written", &o.out, true});
-  t.push_back({"--device", "NAME", "layer bench.moe", "cpu", &o.device});
+  t.push_back({"--device", "NAME", "layer bench.moe", "cpu, cuda or cuda:N", &o.device});
   t.push_back({"--ep", "N", "layer", "Expert-parallel ranks; this build runs 1", Count{&o.ep, 1}});
   t.push_back({"--routed-only", "", "layer", "Leave out shared experts", &o.routed_only});
   t.push_back({"--dump-stages", "", "layer", "Also write every intermediate of the runner", &o.dump_stages});
@@ -171,6 +171,8 @@ void add_measure_flags(Options& o, std::vector<Flag>& t) {
   t.push_back(
       {"--threshold", "X", "eval.gsm8k", "Exit 1 unless the accuracy is strictly above X", Real{&o.threshold, 0, 1}});
   t.push_back({"--shape", "NAME", "bench.moe", "Layer to time; `--shape help` lists them", &o.shape});
+  t.push_back({"--baseline", "FILE", "bench.moe",
+               "With --device cuda: times of other software, CSV of recipe,shape,tokens,us,floor_us", &o.baseline});
   t.push_back({"--tokens", "LIST", "bench.moe", "Token counts, separated by commas", &o.tokens});
   t.push_back({"--json", "FILE", "verify eval.gsm8k bench.moe bench.serve check explain doctor",
                "Also write the result as JSON", &o.json});

@@ -115,6 +115,7 @@ struct Options {
   double threshold = -1;
 
   // bench.
+  std::string baseline;  // of bench moe
   std::string shape = "qwen3-30b";
   std::vector<std::string> tokens;
 

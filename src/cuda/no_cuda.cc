@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "cuda/backend.h"
+#include "cuda/layer_bench.h"
 #include "cuda/runner_hopper.h"
 
 namespace sluice::cuda {
@@ -47,6 +48,11 @@ std::unique_ptr<Backend> make_backend(int device_index) {
 
 std::unique_ptr<Runner> make_hopper_runner(ThreadPool*, const HopperOptions&) {
   return std::make_unique<NoHopperRunner>();
+}
+
+std::unique_ptr<LayerBench> make_layer_bench(int device, ThreadPool*) {
+  const Status s = status();
+  fail(ErrorCode::unsupported, "GPU " + std::to_string(device) + ": " + s.found, "", s.advice);
 }
 
 std::string hopper_kernel(const Problem&, std::int64_t, std::int64_t) { return "none"; }

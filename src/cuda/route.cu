@@ -18,6 +18,82 @@ __device__ void clear_ready(const RouteArgs& a) {
   }
 }
 
+__device__ void bring_near(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
+// Where a route goes when each lane of a warp has one.
+struct FewRoutes {
+  std::int32_t row = -1;  // padded
+  std::int32_t rows = 0;  // of the expert, in the lane of its first route; else 0
+  std::int32_t first_row = 0, first_tile = 0;
+  std::int32_t tiles = 0;  // of all experts
+};
+
+__device__ FewRoutes sort_few(const RouteArgs& a, std::int32_t expert) {
+  const int lane = threadIdx.x % 32;
+  const unsigned same = __match_any_sync(0xFFFFFFFFu, expert);
+  const int rank = __popc(same & ((1u << lane) - 1u));
+  const std::int32_t rows = expert >= 0 && rank == 0 ? __popc(same) : 0;
+  const std::int32_t padded = (rows + sm90::kRowGroup - 1) / sm90::kRowGroup * sm90::kRowGroup;
+  const std::int32_t tiles = tiles_of_expert(rows, a.plan.token_tile);
+  FewRoutes f;
+  f.rows = rows;
+#pragma unroll
+  for (int j = 0; j < 32; ++j) {
+    const std::int32_t other = __shfl_sync(0xFFFFFFFFu, expert, j), other_rows = __shfl_sync(0xFFFFFFFFu, padded, j);
+    const std::int32_t other_tiles = __shfl_sync(0xFFFFFFFFu, tiles, j);
+    f.first_row += other < expert ? other_rows : 0;
+    f.first_tile += other < expert ? other_tiles : 0;
+    f.tiles += other_tiles;
+  }
+  if (expert >= 0) f.row = f.first_row + rank;
+  return f;
+}
+
+__device__ void write_few_tables(const RouteArgs& a, const FewRoutes& f, std::int32_t expert) {
+  const int lane = threadIdx.x % 32;
+  for (std::int32_t i = lane; i < a.max_tiles; i += 32) a.ready[i] = 0;
+  for (std::int32_t i = 0; i < tiles_of_expert(f.rows, a.plan.token_tile); ++i) {
+    a.tiles[f.first_tile + i] = token_tile_of(expert, f.rows, f.first_row, f.first_tile, i, a.plan.token_tile);
+  }
+  if (lane == 0) *a.tile_count = f.tiles;
+  if (lane < a.plan.routes()) a.route_row[lane] = f.row;
+}
+
+// At most 32 routes: no block waits for another warp. What a warp needs from memory is on its way at once.
+__global__ void __launch_bounds__(kRouteFewThreads) route_few(const __grid_constant__ RouteArgs a) {
+  let_next_kernel_start();
+  const int lane = threadIdx.x % 32;
+  const std::int64_t units = units_of_token(a), total = a.plan.tokens * units;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * (kRouteFewThreads / 32);
+  std::int64_t u = blockIdx.x * (kRouteFewThreads / 32) + threadIdx.x / 32;
+  if (u == 0 && a.later != nullptr && lane < a.plan.routes()) bring_near(a.later + lane);
+  wait_for_previous_kernel();
+  const std::int32_t expert = expert_of(a, route_range(a, 0, a.plan.routes()), lane);
+  bool sorted = false;
+  FewRoutes f;
+  for (bool first = true; first || u < total; u += step, first = false) {
+    const bool inside = u < total;
+    const std::int64_t t = inside ? u / units : 0, block = inside ? u % units : 0;
+    const InputRow x(a, t);
+    __nv_bfloat16 plain[4];
+    float v[4];
+    const bool bf16 = a.form == InputForm::bf16;
+    if (bf16) x.load4(bf16_column(block), plain);
+    if (!bf16) x.load4(fp8_column(block), v);
+    if (!sorted) {
+      f = sort_few(a, expert);
+      sorted = true;
+      if (u == 0) write_few_tables(a, f, expert);
+    }
+    if (!inside) continue;
+    const auto row_of = [&](std::int32_t s) {
+      return __shfl_sync(0xFFFFFFFFu, f.row, static_cast<int>(t) * a.plan.top_k + s);
+    };
+    if (bf16) write_bf16_block(a, plain, bf16_block_of(block), row_of);
+    if (!bf16) write_fp8_block(a, v, block, a.static_scale, row_of);
+  }
+}
+
 // Every block sorts all routes; block 0 writes the tables; each block writes its share of the input rows.
 __global__ void __launch_bounds__(kMostThreads, 1) route_one_pass(const __grid_constant__ RouteArgs a) {
   extern __shared__ std::int32_t shared[];
@@ -27,6 +103,10 @@ __global__ void __launch_bounds__(kMostThreads, 1) route_one_pass(const __grid_c
   std::int32_t* sums = counts + static_cast<std::int64_t>(a.plan.warps) * a.plan.experts;
   const RouteRange all = route_range(a, 0, a.plan.routes());
   clear_ready(a);
+  for (std::int64_t i = threadIdx.x * 32; blockIdx.x == 0 && a.later != nullptr && i < a.plan.routes();
+       i += blockDim.x * 32) {
+    bring_near(a.later + i);
+  }
   count_routes(a, all, counts);
   lay_out_experts(
       a, sums, blockIdx.x == 0, [&](std::int32_t e) { return sum_of_warps(a, counts, e); },
@@ -121,6 +201,7 @@ cudaError_t launch_route(const RouteArgs& a, cudaStream_t stream) {
   if (a.plan.tokens == 0) return cudaSuccess;
   const dim3 grid(static_cast<unsigned>(a.plan.blocks)), block(static_cast<unsigned>(a.plan.threads));
   const auto shared = static_cast<std::size_t>(a.plan.shared_bytes());
+  if (a.plan.few) return launch_dependent(route_few, grid, block, 0, stream, a);
   if (a.plan.one_pass) return launch_dependent(route_one_pass, grid, block, shared, stream, a);
   cudaError_t status = launch_dependent(route_count, grid, block, shared, stream, a);
   if (status == cudaSuccess) status = launch_dependent(route_scan, dim3(1), dim3(kMostThreads), 0, stream, a);

@@ -34,9 +34,10 @@ struct RouteArgs {
   std::int32_t k_blocks = 0;             // of a row of the image
   const float* input_weights = nullptr;  // [T] multiplies the row first (k = 1), or nullptr
   float static_scale = 0.0f;             // fp8_static
+  const float* later = nullptr;          // [T, k] weights that F reads; brought near, or nullptr
 
   std::int32_t* scratch = nullptr;      // plan.scratch_bytes()
-  std::int32_t* expert_rows = nullptr;  // out [E_local]
+  std::int32_t* expert_rows = nullptr;  // scratch [E_local]
   std::int32_t* route_row = nullptr;    // out [T, k]: padded row of each route, -1 where it is skipped
   std::int32_t* tile_count = nullptr;   // out [1]
   sm90::TokenTile* tiles = nullptr;     // out [max_tiles]

@@ -84,12 +84,12 @@ __device__ inline std::uint8_t* image_at(const RouteArgs& a, std::int64_t kb, st
   return a.image + sm90::image_offset(kb, r, at / 16, a.padded_rows) + at % 16;
 }
 
-// K block kb of a token, into the padded row of each of its routes; one warp. `rows` [k] are the padded rows.
-__device__ inline void fp8_block(const RouteArgs& a, const InputRow& x, std::int64_t kb, const std::int32_t* rows,
-                                 float row_scale) {
+// K block kb of a token, of which this lane holds v, into the padded row of each of its routes; one warp. row_of(s) is
+// asked by all lanes.
+template <class RowOf>
+__device__ inline void write_fp8_block(const RouteArgs& a, const float (&v)[4], std::int64_t kb, float row_scale,
+                                       RowOf row_of) {
   const int lane = threadIdx.x % 32;
-  float v[4];
-  x.load4(kb * 128 + lane * 4, v);
   float scale = row_scale;
   if (a.form == InputForm::fp8_group) {
     float amax = 0.0f;
@@ -99,7 +99,7 @@ __device__ inline void fp8_block(const RouteArgs& a, const InputRow& x, std::int
   std::uint32_t codes = 0;
   for (int i = 0; i < 4; ++i) codes |= e4m3_code(v[i], scale) << (8 * i);
   for (std::int32_t s = 0; s < a.plan.top_k; ++s) {
-    const std::int32_t r = rows[s];
+    const std::int32_t r = row_of(s);
     if (r < 0) continue;
     *reinterpret_cast<std::uint32_t*>(image_at(a, kb, r, lane * 4)) = codes;
     if (lane != 0) continue;
@@ -108,17 +108,23 @@ __device__ inline void fp8_block(const RouteArgs& a, const InputRow& x, std::int
   }
 }
 
-// The same in bf16, where a warp takes two K blocks at once: 16 lanes of 8 bytes each.
-__device__ inline void bf16_blocks(const RouteArgs& a, const InputRow& x, std::int64_t kb, const std::int32_t* rows) {
-  const int lane = threadIdx.x % 16;
-  if (kb >= a.k_blocks) return;
-  __nv_bfloat16 v[4];
-  x.load4(kb * 64 + lane * 4, v);
+// The same in bf16, where a warp takes two K blocks at once: 16 lanes of 8 bytes each. kb may lie behind the last.
+template <class RowOf>
+__device__ inline void write_bf16_block(const RouteArgs& a, const __nv_bfloat16 (&v)[4], std::int64_t kb,
+                                        RowOf row_of) {
   for (std::int32_t s = 0; s < a.plan.top_k; ++s) {
-    const std::int32_t r = rows[s];
-    if (r >= 0) *reinterpret_cast<uint2*>(image_at(a, kb, r, lane * 8)) = *reinterpret_cast<uint2*>(v);
+    const std::int32_t r = row_of(s);
+    if (r < 0 || kb >= a.k_blocks) continue;
+    *reinterpret_cast<uint2*>(image_at(a, kb, r, threadIdx.x % 16 * 8)) = *reinterpret_cast<const uint2*>(v);
   }
 }
+
+// What a lane holds of unit `block` of a token.
+__device__ inline std::int64_t bf16_block_of(std::int64_t block) { return 2 * block + threadIdx.x % 32 / 16; }
+__device__ inline std::int64_t bf16_column(std::int64_t block) {
+  return bf16_block_of(block) * 64 + threadIdx.x % 16 * 4;
+}
+__device__ inline std::int64_t fp8_column(std::int64_t block) { return block * 128 + threadIdx.x % 32 * 4; }
 
 // Units of work are pairs of K blocks (bf16) or K blocks (fp8) of a token.
 __device__ inline std::int64_t units_of_token(const RouteArgs& a) {
@@ -160,10 +166,15 @@ __device__ inline void write_input(const RouteArgs& a, std::int64_t begin, std::
     const std::int32_t some = first_row(a, row);
     if (some < 0) continue;
     const InputRow x(a, t);
+    const auto row_of = [row](std::int32_t s) { return row[s]; };
     if (a.form == InputForm::bf16) {
-      bf16_blocks(a, x, 2 * block + threadIdx.x % 32 / 16, row);
+      __nv_bfloat16 v[4];
+      x.load4(bf16_column(block), v);
+      write_bf16_block(a, v, bf16_block_of(block), row_of);
     } else {
-      fp8_block(a, x, block, row, a.form == InputForm::fp8_dynamic ? a.scales[some] : a.static_scale);
+      float v[4];
+      x.load4(fp8_column(block), v);
+      write_fp8_block(a, v, block, a.form == InputForm::fp8_dynamic ? a.scales[some] : a.static_scale, row_of);
     }
   }
 }

@@ -21,7 +21,8 @@ struct RoutePlan {
   std::int32_t threads = 256;    // of a block
   std::int32_t blocks = 1;
   std::int64_t block_tokens = 0;  // several passes: tokens of each block but the last
-  bool one_pass = true;           // every block sorts all routes for itself
+  bool few = false;               // one launch in which every warp sorts all routes in its registers
+  bool one_pass = true;           // one launch in which every block sorts all routes
 
   constexpr std::int64_t routes() const { return tokens * top_k; }
   // Counts of (warp, expert), then 33 ints for sums.
@@ -38,14 +39,17 @@ inline constexpr std::int32_t kRouteMostExperts = static_cast<std::int32_t>(kRou
 // Sorting this many routes in every block costs less than the launches that it saves.
 inline constexpr std::int64_t kRouteOnePassRoutes = 8192;
 inline constexpr std::int64_t kRouteUnitsPerBlock = 16;  // K blocks of a row
+inline constexpr std::int64_t kRouteFewRoutes = 32;      // a lane each
+inline constexpr std::int32_t kRouteFewThreads = 128;
 
 constexpr std::int32_t fitting_warps(std::int64_t wanted, std::int32_t experts) {
   const std::int64_t fitting = (kRouteSharedBytes / 4 - 33) / std::max(experts, 1);
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(std::min(wanted, fitting), 1, kRouteMostWarps));
 }
 
+// `row_scales`: the input needs a scale of each row from all of it (fp8-tensor without a static one).
 constexpr RoutePlan route_plan(std::int64_t tokens, std::int32_t top_k, std::int32_t experts, std::int32_t k_blocks,
-                               std::int32_t token_tile, std::int32_t processors) {
+                               std::int32_t token_tile, std::int32_t processors, bool row_scales) {
   RoutePlan p;
   p.tokens = tokens;
   p.top_k = top_k;
@@ -58,6 +62,11 @@ constexpr RoutePlan route_plan(std::int64_t tokens, std::int32_t top_k, std::int
   const std::int64_t useful = p.one_pass ? (units + kRouteUnitsPerBlock - 1) / kRouteUnitsPerBlock : tokens;
   p.blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(useful, 1, p.one_pass ? processors : 2 * processors));
   p.block_tokens = (tokens + p.blocks - 1) / p.blocks;
+  if (p.routes() <= kRouteFewRoutes && !row_scales) {
+    p.few = true;
+    p.threads = kRouteFewThreads;
+    p.blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(units * 32 / kRouteFewThreads, 1, processors));
+  }
   return p;
 }
 

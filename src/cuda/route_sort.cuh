@@ -141,7 +141,6 @@ __device__ inline void lay_out_experts(const RouteArgs& a, std::int32_t* sums, b
     if (inside) place(e, rows, row);
     if (tables) {
       const std::int32_t tile = tiles_before + block_exclusive_sum(tiles, sums, &tile_total);
-      if (inside) a.expert_rows[e] = rows;
       for (std::int32_t i = 0; i < tiles; ++i) {
         a.tiles[tile + i] = token_tile_of(e, rows, row, tile, i, a.plan.token_tile);
       }

@@ -46,6 +46,7 @@ RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunS
   a.k_blocks = sm90::extents(s.shape).k_blocks1;
   a.input_weights = experts.layer.weight_on_input ? run.weights : nullptr;
   a.static_scale = experts.input_scales.gemm1;
+  a.later = experts.layer.weight_on_input ? nullptr : run.weights;
   a.scratch = r.route_scratch;
   a.expert_rows = r.expert_rows;
   a.route_row = r.route_row;

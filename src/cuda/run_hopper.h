@@ -14,6 +14,7 @@ struct RunSizes {
   std::int32_t top_k = 1;   // k
   std::int32_t processors = 0;
   bool static_intermediate = false;  // fp8-tensor with a scale of the file
+  bool row_scales = false;           // fp8-tensor without one for its input
   sm90::Plan plan;
 
   std::int64_t routes() const { return tokens * top_k; }
@@ -22,7 +23,8 @@ struct RunSizes {
     return static_cast<std::int32_t>(sm90::max_token_tiles(routes(), shape.experts, plan.token_tile));
   }
   RoutePlan route() const {
-    return route_plan(tokens, top_k, shape.experts, sm90::extents(shape).k_blocks1, plan.token_tile, processors);
+    return route_plan(tokens, top_k, shape.experts, sm90::extents(shape).k_blocks1, plan.token_tile, processors,
+                      row_scales);
   }
 };
 

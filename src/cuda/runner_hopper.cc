@@ -118,6 +118,7 @@ class HopperRunner final : public Runner {
     s.top_k = args.top_k;
     s.processors = experts.processors;
     s.static_intermediate = experts.input_scales.gemm2 != 0.0f;
+    s.row_scales = experts.recipe == Recipe::fp8_tensor && experts.input_scales.gemm1 == 0.0f;
     s.plan =
         choose(experts.shape, experts.layer, s.tokens, s.top_k, experts.processors, experts.row_invariant, options_);
     return s;

@@ -43,7 +43,7 @@ TEST(RoutePlan, HoldsForAllSizes) {
   for (const std::int64_t tokens : {1, 2, 100, 1024, 1025, 8192, 65536, 300000}) {
     for (const std::int32_t k : {1, 8, 32}) {
       for (const std::int32_t experts : {1, 8, 256, 5000, kRouteMostExperts}) {
-        const RoutePlan p = route_plan(tokens, k, experts, 32, 16, 132);
+        const RoutePlan p = route_plan(tokens, k, experts, 32, 16, 132, tokens % 2 == 0);
         ASSERT_LE(p.shared_bytes(), kRouteSharedBytes);
         ASSERT_GE(p.blocks, 1);
         ASSERT_GE(p.block_tokens * p.blocks, tokens);

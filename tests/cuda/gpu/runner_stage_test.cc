@@ -31,34 +31,26 @@ std::string name_of(std::string_view stage, std::string_view suffix = "") {
   return std::string(stage) + std::string(suffix);
 }
 
-// Neighbouring codes of one sign, or the two codes next to zero.
-bool neighbours(std::uint8_t a, std::uint8_t b) {
-  const int x = (a & 0x80) != 0 ? -(a & 0x7F) : a, y = (b & 0x80) != 0 ? -(b & 0x7F) : b;
-  return std::abs(x - y) <= 1;
+// Whether two values of a row differ by more than a step of their format, or than the error of the sums they come from:
+// 2^-11 of the largest of the row in fp8, as above, and far less in bf16.
+bool far(float a, float b, float largest, bool fp8) {
+  const float step = fp8 ? 0.13f : 0.008f, sums = fp8 ? 0x1p-11f : 0x1p-16f;
+  return !(std::fabs(a - b) <= step * std::fabs(b) + sums * largest);
 }
 
 void compare_codes(const StageDump& got, const StageDump& want, StageCounts& counts) {
-  const std::string codes = name_of(stage::kIntermediate, stage::kCodes);
-  if (!want.has(codes)) {
-    for (const auto& [route, bytes] : want.rows(name_of(stage::kIntermediate))) {
-      const auto a = got.row<float>(name_of(stage::kIntermediate), route);
-      const auto b = want.row<float>(name_of(stage::kIntermediate), route);
-      for (std::size_t i = 0; i < b.size(); ++i) {
-        ++counts.codes;
-        if (i >= a.size() || a[i] != b[i]) ++counts.different;
-        // Products of activations that cancel are far from each other in steps and close in value.
-        if (i >= a.size() || std::fabs(a[i] - b[i]) > 0.02 * std::fabs(b[i]) + 1e-4) ++counts.far;
-      }
-    }
-    return;
-  }
-  for (const auto& [route, bytes] : want.rows(codes)) {
-    const auto a = got.row<std::uint8_t>(codes, route), b = want.row<std::uint8_t>(codes, route);
+  const std::string values = name_of(stage::kIntermediate), codes = name_of(stage::kIntermediate, stage::kCodes);
+  const bool fp8 = want.has(codes);
+  for (const auto& [route, bytes] : want.rows(values)) {
+    const auto a = got.row<float>(values, route), b = want.row<float>(values, route);
+    const auto code_a = got.row<std::uint8_t>(codes, route), code_b = want.row<std::uint8_t>(codes, route);
+    float largest = 0.0f;
+    for (const float v : b) largest = std::max(largest, std::fabs(v));
     for (std::size_t i = 0; i < b.size(); ++i) {
       ++counts.codes;
-      if (i < a.size() && a[i] == b[i]) continue;
-      ++counts.different;
-      if (i >= a.size() || !neighbours(a[i], b[i])) ++counts.far;
+      const bool same = i < a.size() && (fp8 ? code_a.at(i) == code_b.at(i) : a[i] == b[i]);
+      counts.different += same ? 0 : 1;
+      counts.far += i >= a.size() || far(a[i], b[i], largest, fp8) ? 1 : 0;
     }
   }
 }
