@@ -17,7 +17,7 @@ struct PairProduct {
   Totals& totals;
   BlockSplit split{x.rows};
 
-  std::int64_t k_step() const { return layout.scaled ? kScaledK : kSegmentK; }
+  std::int64_t k_step() const { return layout.segment_k(); }
   const std::byte* end() const { return pair.records + layout.pair_bytes(); }
 
   // Block b of the inputs from k on.
@@ -49,7 +49,7 @@ struct PairProduct {
 std::int64_t prefetch_lines(const PairProduct& p, std::int64_t shares) {
   constexpr std::int64_t kLeastRows = 8;
   const std::int64_t steps = p.k_step() / 8;
-  return p.x.rows < kLeastRows ? 0 : ceil_div(ceil_div(p.layout.segment_bytes(), 64), steps * shares);
+  return p.x.rows < kLeastRows ? 0 : ceil_div(ceil_div(p.layout.bytes_of_k(p.k_step()), 64), steps * shares);
 }
 
 void multiply_plain(const GemmKernel* kernels, const PairProduct& p) {
@@ -66,12 +66,27 @@ void multiply_plain(const GemmKernel* kernels, const PairProduct& p) {
   }
 }
 
-// Weights are decoded in registers.
-void multiply_fused(GemmKernel kernel, const PairProduct& p) {
-  for (std::int64_t k = 0; k < p.layout.cols; k += p.k_step()) {
+using FusedKernels = const GemmKernel (*)[kFusedTokens + 1];
+
+// Kernels that decode weights in registers.
+FusedKernels fused_kernels(const GemmKernels& kernels, const PanelLayout& layout) {
+  if (layout.scaled) return kernels.fused_scaled;
+  if (layout.near_scales && kernels.fused_near[0][1] != nullptr) return kernels.fused_near;
+  return kernels.fused[static_cast<int>(layout.format)];
+}
+
+// All lanes at once where there is a kernel for it, otherwise one after the other.
+void multiply_fused(FusedKernels kernels, const PairProduct& p) {
+  std::int64_t k = 0;
+  while (k < p.layout.cols) {
+    const StoredPlace place = p.layout.place(k);
     GemmSegment g = p.segment(0, k);
-    g.weights = p.pair.records + p.layout.bytes_of_k(k);
-    kernel(g);
+    g.weights = p.pair.records + place.bytes;
+    g.lanes = place.lanes;
+    g.lane = place.lane;
+    const GemmKernel all = kernels[place.lanes - 1][p.x.rows];
+    (all != nullptr ? all : kernels[0][p.x.rows])(g);
+    k += all != nullptr ? place.lanes * p.k_step() : p.k_step();
   }
 }
 
@@ -79,25 +94,25 @@ struct alignas(64) DecodedSegment {
   std::byte panels[kSegmentK * kPairRows * 2];
 };
 
-// Weights are decoded once a segment for all blocks.
+// Weights are decoded once a segment for all blocks. What is fetched ahead lies as far after the records as all lanes
+// are long.
 void multiply_decoded(const GemmKernels& kernels, const PairProduct& p) {
   const GemmKernel* multiply = p.layout.scaled ? kernels.bf16_scaled : kernels.bf16;
   const auto decode = kernels.decode[static_cast<int>(p.layout.format)];
-  const std::int64_t lines = prefetch_lines(p, p.split.blocks * kSegmentK / p.k_step());
+  const std::int64_t lines = prefetch_lines(p, p.split.blocks);
   DecodedSegment decoded;
-  for (std::int64_t first = 0; first < p.layout.cols; first += kSegmentK) {
-    const std::byte* weights = p.pair.records + p.layout.bytes_of_k(first);
-    decode({weights, std::min<std::int64_t>(p.layout.k_pairs() - first / 2, kSegmentK / 2), decoded.panels});
-    const std::int64_t last = std::min(first + kSegmentK, p.layout.cols);
-    const std::byte* ahead = std::min(weights + p.layout.segment_bytes(), p.end());
-    for (std::int64_t k = first; k < last; k += p.k_step()) {
-      for (std::int64_t b = 0; b < p.split.blocks; ++b, ahead += p.k_step() / 8 * lines * 64) {
-        GemmSegment g = p.segment(b, k);
-        g.weights = decoded.panels + (k - first) * kPairRows * 2;
-        g.prefetch_lines = static_cast<int>(lines);
-        g.prefetch = ahead;
-        multiply[p.split.tokens(b)](g);
-      }
+  for (std::int64_t k = 0; k < p.layout.cols; k += p.k_step()) {
+    const StoredPlace place = p.layout.place(k);
+    const std::byte* records = p.pair.records + place.bytes;
+    const std::int64_t k_pairs = std::min<std::int64_t>(p.layout.k_pairs() - k / 2, p.k_step() / 2);
+    decode({records, place.lanes, place.lane, k_pairs, decoded.panels});
+    const std::byte* ahead = std::min(records + (place.lanes + place.lane) * p.layout.bytes_of_k(p.k_step()), p.end());
+    for (std::int64_t b = 0; b < p.split.blocks; ++b, ahead += p.k_step() / 8 * lines * 64) {
+      GemmSegment g = p.segment(b, k);
+      g.weights = decoded.panels;
+      g.prefetch_lines = static_cast<int>(lines);
+      g.prefetch = ahead;
+      multiply[p.split.tokens(b)](g);
     }
   }
 }
@@ -149,10 +164,8 @@ void multiply_pair(const GemmKernels& kernels, const PanelLayout& layout, const 
     const GemmKernel* f32 = layout.format == Format::f32 ? kernels.f32 : kernels.f32_bf16;
     return multiply_plain(f32_products ? f32 : kernels.bf16, product);
   }
-  const GemmKernel* fused = kernels.fused[static_cast<int>(layout.format)];
-  if (layout.scaled) fused = kernels.fused_scaled;
-  if (layout.near_scales && kernels.fused_near[1] != nullptr) fused = kernels.fused_near;
-  if (x.rows <= kFusedTokens && fused[x.rows] != nullptr) return multiply_fused(fused[x.rows], product);
+  const FusedKernels fused = fused_kernels(kernels, layout);
+  if (x.rows <= kFusedTokens && fused[0][x.rows] != nullptr) return multiply_fused(fused, product);
   multiply_decoded(kernels, product);
 }
 

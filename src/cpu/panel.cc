@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "cpu/transpose.h"
 #include "numerics/bf16.h"
 
 namespace sluice::cpu {
@@ -21,7 +22,18 @@ bool is_plain_bf16(const QuantTensor& w) {
 
 // [k pair][16 rows][2 k] bf16 from 16 rows of bf16.
 void interleave_bf16(const PanelLayout& layout, const RowPointers& rows, std::byte* line) {
-  for (std::int64_t kp = 0; kp < layout.cols / 2; ++kp, line += 2 * kLineBytes) {
+  std::int64_t kp = 0;
+  for (; kp + 4 <= layout.cols / 2; kp += 4, line += 4 * 2 * kLineBytes) {
+    for (int quad = 0; quad < kPanelRows; quad += 4) {
+      Rows4 r;
+      for (int i = 0; i < 4; ++i) r.v[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[quad + i] + 4 * kp));
+      r = transpose_32(r);
+      for (int i = 0; i < 4; ++i) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(line + i * 2 * kLineBytes + 4 * quad), r.v[i]);
+      }
+    }
+  }
+  for (; kp < layout.cols / 2; ++kp, line += 2 * kLineBytes) {
     for (int r = 0; r < kPanelRows; ++r) std::memcpy(line + 4 * r, rows[r] + 4 * kp, 4);
   }
   if (layout.cols % 2 == 0) return;
@@ -88,6 +100,14 @@ std::int64_t PanelLayout::bytes_of_k(std::int64_t k) const {
       return k * kPairRows * 17 / 32;
   }
   return 0;
+}
+
+StoredPlace PanelLayout::place(std::int64_t k) const {
+  const std::int64_t whole = quantized() ? cols / segment_k() : 0, segment = k / segment_k();
+  if (segment >= whole || whole == 1) return {bytes_of_k(k), 1, 0};
+  const std::int64_t three = whole % 2 == 0 ? whole : whole - 3;  // the first segment of the last three
+  const std::int64_t first = segment < three ? segment / 2 * 2 : three;
+  return {bytes_of_k(first * segment_k()), segment < three ? 2 : 3, static_cast<int>(segment - first)};
 }
 
 void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel, float* scratch, const PairData& pair) {

@@ -21,6 +21,13 @@ constexpr std::int64_t element_bytes(Element e) { return e == Element::f32 ? 4 :
 // Stored format of a recipe's weights; f32 weights may be kept in bf16 when they come so.
 Format stored_format(Recipe recipe);
 
+// A segment among the records of a pair (gemm_kernels.h).
+struct StoredPlace {
+  std::int64_t bytes = 0;  // of the records, from the start of the pair
+  int lanes = 1;
+  int lane = 0;
+};
+
 struct PanelLayout {
   std::int64_t pairs = 0;
   std::int64_t cols = 0;  // K
@@ -31,14 +38,16 @@ struct PanelLayout {
 
   bool quantized() const { return format != Format::bf16 && format != Format::f32; }
   std::int64_t k_pairs() const { return ceil_div(cols, 2); }
-  std::int64_t segments() const { return ceil_div(cols, kSegmentK); }
+  std::int64_t segment_k() const { return scaled ? kScaledK : kSegmentK; }
   std::int64_t scale_groups() const { return scaled ? ceil_div(cols, kScaledK) : 0; }
   // A k of a pair: 32 elements and their scales. 64 k of it are whole bytes in every format.
   std::int64_t bytes_of_k(std::int64_t k) const;
   std::int64_t pair_bytes() const {
     return bytes_of_k(quantized() ? ceil_div(cols, kStoredK) * kStoredK : 2 * k_pairs());
   }
-  std::int64_t segment_bytes() const { return bytes_of_k(kSegmentK); }  // of a whole segment
+  std::int64_t segment_bytes() const { return bytes_of_k(kSegmentK); }  // of kSegmentK
+  // Where the segment that begins at k is stored, from the start of a pair.
+  StoredPlace place(std::int64_t k) const;
   std::int64_t bytes() const { return pairs * pair_bytes(); }
 };
 

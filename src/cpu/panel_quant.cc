@@ -1,3 +1,5 @@
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +9,7 @@
 
 #include "core/error.h"
 #include "cpu/panel.h"
+#include "cpu/transpose.h"
 #include "numerics/bf16.h"
 #include "numerics/e8m0.h"
 #include "numerics/fp8.h"
@@ -17,6 +20,8 @@ namespace {
 
 constexpr std::int64_t kPanelLine = 64;             // bytes of a panel in a step of a record
 constexpr std::int64_t kPairLine = 2 * kPanelLine;  // of both
+constexpr std::int64_t kBlockBytes = 64;            // of a row of kStoredK e4m3 codes; e2m1 has half of it
+constexpr std::int64_t kMostGroups = 4;             // of kStoredK
 constexpr std::int64_t kOctet = 8;                  // k of a 32-bit word of codes
 
 // Rows of one panel that exist, and where the source has them.
@@ -40,21 +45,6 @@ float block_scale(const BlockScaleView& s, std::int64_t n, std::int64_t k) {
   }
 }
 
-void pack_fp8_codes(const Rows& rows, std::byte* records) {
-  const MatrixView& c = rows.w.codes;
-  for (std::int64_t r = 0; r < rows.count; ++r) {
-    const auto* from = static_cast<const std::byte*>(c.data) + (rows.first + r) * c.row_stride;
-    std::byte* to = records + r / 4 * 16 + r % 4 * 2;
-    std::int64_t k = 0;
-    for (; c.col_stride == 1 && k + 4 <= c.cols; k += 4, to += kPairLine) {
-      std::memcpy(to, from + k, 2);
-      std::memcpy(to + 8, from + k + 2, 2);
-    }
-    for (std::int64_t i = 0; k + i < c.cols; ++i)
-      to[i / 4 * kPairLine + i % 4 / 2 * 8 + i % 2] = from[(k + i) * c.col_stride];
-  }
-}
-
 // A scale of each panel and group of columns, the product of file scale and tensor scale.
 void pack_block_scales(const PanelLayout& layout, const Rows& rows, float tensor_scale, int panel, float* to) {
   const BlockScaleView& s = rows.w.block_scale;
@@ -67,15 +57,7 @@ void pack_block_scales(const PanelLayout& layout, const Rows& rows, float tensor
   }
 }
 
-// Nibbles 0, 2, 4, 6 into the low half and 1, 3, 5, 7 into the high half.
-std::uint32_t split_even_odd(std::uint32_t v) {
-  const auto squeeze = [](std::uint32_t n) {
-    n &= 0x0F0F0F0Fu;
-    n = (n | n >> 4) & 0x00FF00FFu;
-    return (n | n >> 8) & 0xFFFFu;
-  };
-  return squeeze(v) | squeeze(v >> 4) << 16;
-}
+constexpr std::uint8_t kMxfp4One = 127;  // stored byte of the scale 1
 
 // What a block scale becomes: its byte in the panel, and a mask that is applied to the codes.
 struct StoredScale {
@@ -109,9 +91,11 @@ StoredScale stored_mxfp4(std::uint8_t code) {
     fail(ErrorCode::unsupported, "an MXFP4 block scale of 2^" + std::to_string(code - 127), "at most 2^125",
          "larger values are beyond bf16");
   }
-  s.byte = s.nan ? std::uint8_t{0} : static_cast<std::uint8_t>(254 - code);
+  s.byte = s.nan ? kMxfp4One : static_cast<std::uint8_t>(254 - code);
   return s;
 }
+
+bool changes_codes(const StoredScale& s) { return s.keep == 0 || s.flip != 0; }
 
 using ScaleTable = std::array<StoredScale, 256>;
 
@@ -144,39 +128,154 @@ bool zero_codes(const MatrixView& c, std::int64_t n, std::int64_t first, std::in
 
 struct Fp4Layout {
   std::int64_t group;         // k of a scale
-  std::int64_t scale_bytes;   // of a record, before its codes
+  std::int64_t scale_bytes;   // of a record of one lane, before its codes
   std::int64_t record_bytes;  // 64 k of a pair
+  std::uint8_t first_byte;    // scale of what is before the first block that is not zero
 };
 
 Fp4Layout fp4_layout(const PanelLayout& layout) {
-  const std::int64_t group = layout.format == Format::nvfp4 ? 16 : 32;
-  return {group, kStoredK / group * kPairRows, layout.bytes_of_k(kStoredK)};
+  const bool nvfp4 = layout.format == Format::nvfp4;
+  const std::int64_t group = nvfp4 ? 16 : 32;
+  return {group, kStoredK / group * kPairRows, layout.bytes_of_k(kStoredK), nvfp4 ? std::uint8_t{0} : kMxfp4One};
 }
 
-// Row r of a panel. Returns whether a block scale is NaN. Zero has any scale: blocks of zeros, and those that fill up
-// the last record, have that of the block before them, which keeps sums in the same unit.
-bool pack_fp4_row(const PanelLayout& layout, const Rows& rows, std::int64_t r, int panel, std::byte* records) {
-  const Fp4Layout f = fp4_layout(layout);
-  const BlockScaleView& s = rows.w.block_scale;
-  const std::int64_t n = rows.first + r;
-  const auto* scales = static_cast<const std::uint8_t*>(s.data) + n / s.block_rows * s.row_stride;
-  bool nan = false;
-  std::uint8_t byte = layout.format == Format::mxfp4 ? 127 : 0;
-  for (std::int64_t k = 0; k < ceil_div(layout.cols, kStoredK) * kStoredK; k += f.group) {
-    const std::int64_t end = std::min(k + f.group, layout.cols), in_record = k % kStoredK;
-    StoredScale scale;
-    if (k < end) scale = stored_scale(layout.format, scales[k / f.group * s.col_stride]);
-    nan = nan || scale.nan;
-    if (k < end && scale.keep != 0 && !zero_codes(rows.w.codes, n, k, end)) byte = scale.byte;
-    std::byte* record = records + k / kStoredK * f.record_bytes;
-    record[in_record / f.group * kPairRows + panel * kPanelRows + r] = static_cast<std::byte>(byte);
-    std::byte* to = record + f.scale_bytes + in_record / kOctet * kPairLine + panel * kPanelLine + 4 * r;
-    for (std::int64_t o = k; o < end; o += kOctet, to += kPairLine) {
-      const std::uint32_t word = split_even_odd((load_octet(rows.w.codes, n, o) ^ scale.flip) & scale.keep);
-      std::memcpy(to, &word, sizeof(word));
+// kStoredK columns of 16 rows: where they are, or copies of those that are not whole or are changed.
+struct Block {
+  std::array<const std::byte*, kPanelRows> rows;
+  alignas(16) std::byte copies[kPanelRows][kBlockBytes];
+};
+
+// Where the records put kStoredK columns of a panel.
+struct Target {
+  std::byte* scales;
+  std::byte* codes;
+  std::int64_t pitch;  // bytes from a line of the panel to its next
+};
+
+Target target_of(const PanelLayout& layout, std::int64_t k, int panel, std::byte* records) {
+  const std::int64_t segment = k / layout.segment_k() * layout.segment_k();
+  const StoredPlace place = layout.place(segment);
+  const std::int64_t scale_bytes = layout.format == Format::fp8 ? 0 : fp4_layout(layout).scale_bytes;
+  std::byte* record = records + place.bytes + place.lanes * layout.bytes_of_k(k - segment);
+  return {record + place.lane * scale_bytes + panel * kPanelRows,
+          record + place.lanes * scale_bytes + place.lane * kPairLine + panel * kPanelLine, place.lanes * kPairLine};
+}
+
+// 8 codes of 4 rows after another, each [4 rows][16 bytes of codes] > 16 bytes for each of 4 lines.
+void store_lines(const Rows4& lines, const Target& to, std::int64_t first_line, std::int64_t quad) {
+  for (int i = 0; i < 4; ++i) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to.codes + (first_line + i) * to.pitch + quad * 16), lines.v[i]);
+  }
+}
+
+// Of every 32 bits nibbles 0, 2, 4, 6 into the low half and 1, 3, 5, 7 into the high half.
+__m128i split_even_odd(__m128i v) {
+  const __m128i nibbles = _mm_set1_epi8(0x0F), bytes = _mm_set1_epi16(0x00FF);
+  const __m128i even = _mm_and_si128(v, nibbles), odd = _mm_and_si128(_mm_srli_epi16(v, 4), nibbles);
+  const __m128i pairs_even = _mm_and_si128(_mm_or_si128(even, _mm_srli_epi16(even, 4)), bytes);
+  const __m128i pairs_odd = _mm_and_si128(_mm_or_si128(odd, _mm_srli_epi16(odd, 4)), bytes);
+  const __m128i all = _mm_packus_epi16(pairs_even, pairs_odd);  // even halves of 4 words, then odd halves
+  return _mm_unpacklo_epi16(all, _mm_srli_si128(all, 8));
+}
+
+// Of every 32 bits nibbles 0 to 3 into the low halves of bytes 0 to 3, and 4 to 7 into their high halves.
+__m128i fold_halves(__m128i v) {
+  const __m128i nibbles = _mm_set1_epi8(0x0F), byte0 = _mm_set1_epi32(0xFF), byte1 = _mm_set1_epi32(0xFF00);
+  const __m128i even = _mm_and_si128(v, nibbles), odd = _mm_and_si128(_mm_srli_epi16(v, 4), nibbles);
+  const __m128i even_pairs = _mm_or_si128(even, _mm_srli_epi32(even, 12));  // bytes 0 and 2, in the low half
+  const __m128i odd_pairs = _mm_or_si128(odd, _mm_srli_epi32(odd, 12));
+  const auto spread = [&](__m128i pairs) {
+    return _mm_or_si128(_mm_and_si128(pairs, byte0), _mm_slli_epi32(_mm_and_si128(pairs, byte1), 8));
+  };
+  return _mm_or_si128(spread(even_pairs), _mm_slli_epi32(spread(odd_pairs), 8));
+}
+
+Rows4 load_rows(const Block& block, std::int64_t quad, std::int64_t byte) {
+  Rows4 r;
+  for (int i = 0; i < 4; ++i) {
+    r.v[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.rows[4 * quad + i] + byte));
+  }
+  return r;
+}
+
+void store_codes(Format format, const Block& block, const Target& to) {
+  const std::int64_t bytes = format == Format::fp8 ? kBlockBytes : kBlockBytes / 2;
+  for (std::int64_t byte = 0; byte < bytes; byte += 16) {
+    for (std::int64_t quad = 0; quad < 4; ++quad) {
+      Rows4 r = load_rows(block, quad, byte);
+      for (__m128i& v : r.v) {
+        if (format == Format::nvfp4) v = fold_halves(v);
+        if (format == Format::mxfp4) v = split_even_odd(v);
+      }
+      store_lines(format == Format::mxfp4 ? transpose_32(r) : transpose_16(r), to, byte / 4, quad);
     }
   }
-  return nan;
+}
+
+// Zeros for rows and columns that don't exist.
+void load_fp8(const Rows& rows, std::int64_t k, Block& block) {
+  const MatrixView& c = rows.w.codes;
+  const std::int64_t count = std::min<std::int64_t>(kStoredK, c.cols - k);
+  for (std::int64_t r = 0; r < kPanelRows; ++r) {
+    const auto* from = static_cast<const std::byte*>(c.data) + (rows.first + r) * c.row_stride + k * c.col_stride;
+    if (r < rows.count && count == kStoredK && c.col_stride == 1) {
+      block.rows[r] = from;
+      continue;
+    }
+    block.rows[r] = block.copies[r];
+    std::memset(block.copies[r], 0, kBlockBytes);
+    for (std::int64_t i = 0; i < count && r < rows.count; ++i) block.copies[r][i] = from[i * c.col_stride];
+  }
+}
+
+// Row r of the block from column k on, with what its scales do to codes.
+void load_fp4_row(const Rows& rows, std::int64_t r, std::int64_t k, const StoredScale* scales, std::int64_t group,
+                  Block& block) {
+  const MatrixView& c = rows.w.codes;
+  const std::int64_t count = r < rows.count ? std::min<std::int64_t>(kStoredK, c.cols - k) : 0;
+  bool copy = count < kStoredK;
+  for (std::int64_t g = 0; g * group < count; ++g) copy = copy || changes_codes(scales[g]);
+  if (!copy) {
+    block.rows[r] = static_cast<const std::byte*>(c.data) + ((rows.first + r) * c.row_stride + k) / 2;
+    return;
+  }
+  block.rows[r] = block.copies[r];
+  std::memset(block.copies[r], 0, kBlockBytes);
+  for (std::int64_t i = 0; i < count; i += kOctet) {
+    const StoredScale& s = scales[i / group];
+    const std::uint32_t word = (load_octet(c, rows.first + r, k + i) ^ s.flip) & s.keep;
+    std::memcpy(block.copies[r] + i / 2, &word, sizeof(word));
+  }
+}
+
+// What goes on from record to record of the rows of a panel.
+struct RowState {
+  std::array<std::uint8_t, kPanelRows> byte;  // last stored scale
+  std::array<bool, kPanelRows> nan{};         // whether a scale is NaN
+};
+
+// Zero has any scale: blocks of zeros, and those that fill up the last record, have that of the block before them,
+// which keeps sums in the same unit.
+void pack_fp4_record(const PanelLayout& layout, const Rows& rows, std::int64_t k, RowState& state, const Target& to) {
+  const Fp4Layout f = fp4_layout(layout);
+  const BlockScaleView& s = rows.w.block_scale;
+  Block block;
+  for (std::int64_t r = 0; r < kPanelRows; ++r) {
+    const std::int64_t n = rows.first + r;
+    const auto* scales = static_cast<const std::uint8_t*>(s.data) + n / s.block_rows * s.row_stride;
+    std::array<StoredScale, kMostGroups> stored;
+    for (std::int64_t g = 0; g < kStoredK / f.group; ++g) {
+      const std::int64_t first = k + g * f.group, end = std::min(first + f.group, layout.cols);
+      if (r < rows.count && first < end) {
+        stored[g] = stored_scale(layout.format, scales[first / f.group * s.col_stride]);
+        state.nan[r] = state.nan[r] || stored[g].nan;
+        if (stored[g].keep != 0 && !zero_codes(rows.w.codes, n, first, end)) state.byte[r] = stored[g].byte;
+      }
+      to.scales[g * kPairRows + r] = static_cast<std::byte>(state.byte[r]);
+    }
+    load_fp4_row(rows, r, k, stored.data(), f.group, block);
+  }
+  store_codes(layout.format, block, to);
 }
 
 void check_fp4(const PanelLayout& layout, const QuantTensor& w) {
@@ -186,16 +285,6 @@ void check_fp4(const PanelLayout& layout, const QuantTensor& w) {
   if (!ok) {
     fail(ErrorCode::unsupported, "4-bit weights with strides or scale blocks that panels cannot hold",
          "packed e2m1 rows with a scale per " + std::to_string(group) + " columns");
-  }
-}
-
-void zero_panel(const PanelLayout& layout, int panel, std::byte* records) {
-  const std::int64_t scale_bytes = layout.format == Format::fp8 ? 0 : fp4_layout(layout).scale_bytes;
-  const std::int64_t record = layout.bytes_of_k(kStoredK);
-  for (std::byte* r = records; r < records + layout.pair_bytes(); r += record) {
-    for (std::int64_t i = panel * kPanelRows; i < scale_bytes; i += kPairRows) std::memset(r + i, 0, kPanelRows);
-    for (std::int64_t i = scale_bytes + panel * kPanelLine; i < record; i += kPairLine)
-      std::memset(r + i, 0, kPanelLine);
   }
 }
 
@@ -227,7 +316,6 @@ bool scales_are_near(const QuantTensor& weight) {
 void pack_quantized_panel(const PanelLayout& layout, const PanelSource& source, int panel, const PairData& pair) {
   const QuantTensor& w = *source.weight;
   const Rows rows{w, source.first_row, std::clamp<std::int64_t>(w.codes.rows - source.first_row, 0, kPanelRows)};
-  zero_panel(layout, panel, pair.records);
   float* outputs = pair.output_scales != nullptr ? pair.output_scales + panel * kPanelRows : nullptr;
   if (outputs != nullptr) pack_output_scales(rows, source.tensor_scale, outputs);
   if (layout.format == Format::fp8) {
@@ -235,12 +323,21 @@ void pack_quantized_panel(const PanelLayout& layout, const PanelSource& source, 
       fail(ErrorCode::unsupported, std::string(dtype_name(w.codes.dtype)) + " weights in an fp8 recipe", "e4m3");
     }
     if (layout.scaled) pack_block_scales(layout, rows, source.tensor_scale, panel, pair.block_scales);
-    return pack_fp8_codes(rows, pair.records + panel * kPanelLine);
+    Block block;
+    for (std::int64_t k = 0; k < layout.cols; k += kStoredK) {
+      load_fp8(rows, k, block);
+      store_codes(layout.format, block, target_of(layout, k, panel, pair.records));
+    }
+    return;
   }
   check_fp4(layout, w);
-  for (std::int64_t r = 0; r < rows.count; ++r) {
-    if (!pack_fp4_row(layout, rows, r, panel, pair.records)) continue;
-    outputs[r] = std::numeric_limits<float>::quiet_NaN();
+  RowState state;
+  state.byte.fill(fp4_layout(layout).first_byte);
+  for (std::int64_t k = 0; k < layout.cols; k += kStoredK) {
+    pack_fp4_record(layout, rows, k, state, target_of(layout, k, panel, pair.records));
+  }
+  for (std::int64_t r = 0; r < kPanelRows; ++r) {
+    if (state.nan[r]) outputs[r] = std::numeric_limits<float>::quiet_NaN();
   }
 }
 

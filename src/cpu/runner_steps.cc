@@ -104,6 +104,7 @@ void RunSteps::gemm1() const {
 void RunSteps::gemm1_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const {
   Totals totals;
   multiply_pair(kernels, experts.gemm1, experts.gemm1_pair(chunk.expert, pair), x, totals);
+  if (pair + 1 < experts.gemm1.pairs) fetch_ahead(experts.gemm1_pair(chunk.expert, pair + 1));
   activate_pair(chunk, pair, experts.input1.token_scales ? x.scales : nullptr, totals);
 }
 
@@ -185,6 +186,7 @@ void RunSteps::gemm2_pair(const Chunk& chunk, std::int64_t pair, const PackedRow
   }
   Totals totals;
   multiply_pair(kernels, experts.gemm2, experts.gemm2_pair(chunk.expert, pair), x, totals);
+  if (pair + 1 < experts.gemm2.pairs) fetch_ahead(experts.gemm2_pair(chunk.expert, pair + 1));
   const BlockSplit split(chunk.rows);
   for (std::int64_t b = 0; b < split.blocks; ++b) {
     s.tokens = split.tokens(b);

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -28,21 +29,27 @@ def test_exports_its_table_only(unit):
     assert exported == [f"sluice::cpu::{unit}()"]
 
 
-# Sums that are spilled cost more than half of the speed and are invisible in the source.
+# Sums that are spilled cost more than half of the speed and are invisible in the source. Kernels of several lanes may
+# keep scales and tables on the stack, which is a load now and then; a spilled sum is a load and a store for each product.
 @pytest.mark.parametrize(
-    "pattern, count",
+    "pattern, count, share",
     [
-        (", 12>(", 4),  # segment: bf16, bf16 scaled, f32 x bf16, f32 x f32
-        (" fused<", 30),  # fp8, fp8 scaled, mxfp4 for 1 to 8 tokens, nvfp4 to 6
-        (" fused_near<", 8),
+        (r"segment<.*, 12>\(", 4, 0.0),  # bf16, bf16 scaled, f32 x bf16, f32 x f32
+        (r" fused<.*Decoder, (true|false), 1, [1-4]>", 16, 0.0),  # fp8, fp8 scaled, nvfp4, mxfp4
+        (r" fused<.*Decoder, (true|false), 1, [5-8]>", 16, 0.2),
+        (r" fused<.*Decoder, (true|false), [23], \d>", 40, 1.0),
+        (r" fused_near<1, \d>", 8, 0.0),
+        (r" fused_near<[23], \d>", 10, 0.2),
     ],
 )
-def test_kernels_keep_their_sums_in_registers(pattern, count):
+def test_kernels_keep_their_sums_in_registers(pattern, count, share):
     (path,) = BUILD.glob("src/cpu/CMakeFiles/sluice_cpu.dir/isa/gemm_avx512_bf16.cc.o")
     command = ["objdump", "-dC", "--no-show-raw-insn", path]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     names = {f.lstrip().split("\n", 1)[0]: f for f in text.split("\n\n")}
-    kernels = {name: f for name, f in names.items() if f"{pattern}" in name.replace("::fused", ":: fused")}
+    kernels = [f for name, f in names.items() if re.search(pattern, name.replace("::fused", ":: fused"))]
     assert len(kernels) == count
-    for kernel in kernels.values():
-        assert [line for line in kernel.split("\n") if "zmm" in line and ("(%rsp)" in line or "(%rbp)" in line)] == []
+    for kernel in kernels:
+        lines = [line for line in kernel.split("\n") if "zmm" in line]
+        spilled = sum("(%rsp)" in line or "(%rbp)" in line for line in lines)
+        assert spilled <= share * sum("vdpbf16ps" in line or "vfmadd" in line for line in lines)

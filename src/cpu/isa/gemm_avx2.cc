@@ -14,6 +14,7 @@ struct YmmPair {
   static constexpr int kTokens = 4;  // 8 sums, 4 weights and 2 inputs in 16 registers
   static constexpr int kBothPanelTokens = 2;
   static constexpr int kSteps = 4;
+  static constexpr int kFusedPlainTokens = 2;
 
   static SLUICE_INLINE F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static SLUICE_INLINE F broadcast(float v) { return {_mm256_set1_ps(v), _mm256_set1_ps(v)}; }
@@ -112,9 +113,67 @@ struct YmmPair {
         _mm256_packus_epi32(_mm256_srli_epi32(rounded(v.lo), 16), _mm256_srli_epi32(rounded(v.hi), 16));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xD8));
   }
+
+  struct I {
+    __m256i lo, hi;
+  };
+  static SLUICE_INLINE I no_bits() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+  static SLUICE_INLINE I load_bits(const char* p) { return {bits(p), bits(p + 32)}; }
+  static SLUICE_INLINE I broadcast_32(std::uint32_t v) {
+    const __m256i all = _mm256_set1_epi32(static_cast<std::int32_t>(v));
+    return {all, all};
+  }
+  static SLUICE_INLINE I bytes_to_32(const char* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+  }
+  static SLUICE_INLINE I bits_and(I v, std::uint32_t mask) {
+    const I m = broadcast_32(mask);
+    return {_mm256_and_si256(v.lo, m.lo), _mm256_and_si256(v.hi, m.hi)};
+  }
+  static SLUICE_INLINE I add_32(I a, I b) { return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
+  static SLUICE_INLINE I sub_32(I a, I b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
+  template <int N>
+  static SLUICE_INLINE I shift_left(I v) {
+    return {_mm256_slli_epi32(v.lo, N), _mm256_slli_epi32(v.hi, N)};
+  }
+  template <int N>
+  static SLUICE_INLINE I shift_right(I v) {
+    return {_mm256_srli_epi32(v.lo, N), _mm256_srli_epi32(v.hi, N)};
+  }
+  template <int N>
+  static SLUICE_INLINE I shift_right_signed(I v) {
+    return {_mm256_srai_epi32(v.lo, N), _mm256_srai_epi32(v.hi, N)};
+  }
+  template <class Table>
+  static SLUICE_INLINE I look_up(const Table& table, I index) {
+    const __m256i t = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.v)));
+    return {_mm256_shuffle_epi8(t, index.lo), _mm256_shuffle_epi8(t, index.hi)};
+  }
+  static SLUICE_INLINE I interleave_low(I a, I b) {
+    return {_mm256_unpacklo_epi8(a.lo, b.lo), _mm256_unpacklo_epi8(a.hi, b.hi)};
+  }
+  static SLUICE_INLINE I interleave_high(I a, I b) {
+    return {_mm256_unpackhi_epi8(a.lo, b.lo), _mm256_unpackhi_epi8(a.hi, b.hi)};
+  }
+  static SLUICE_INLINE F floats(I v) { return {_mm256_castsi256_ps(v.lo), _mm256_castsi256_ps(v.hi)}; }
+  static SLUICE_INLINE bool has_e4m3_nan(I v) {
+    const __m256i nan = _mm256_set1_epi8(0x7F);
+    const __m256i equal = _mm256_or_si256(_mm256_cmpeq_epi8(_mm256_and_si256(v.lo, nan), nan),
+                                          _mm256_cmpeq_epi8(_mm256_and_si256(v.hi, nan), nan));
+    return _mm256_movemask_epi8(equal) != 0;
+  }
+  static SLUICE_INLINE __m256i both(__m256 even, __m256 odd) {
+    const __m256i upper = _mm256_and_si256(_mm256_castps_si256(odd), _mm256_set1_epi32(-65536));
+    return _mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(even), 16), upper);
+  }
+  static SLUICE_INLINE void store_pair(char* p, F even, F odd) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), both(even.lo, odd.lo));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), both(even.hi, odd.hi));
+  }
 };
 
-constexpr GemmKernels kTable = make_table<YmmPair, Bf16Weights<YmmPair>>("avx2", Element::f32);
+constexpr GemmKernels kTable = make_plain_table<YmmPair>("avx2");
 
 }  // namespace
 

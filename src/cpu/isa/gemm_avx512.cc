@@ -5,7 +5,7 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr GemmKernels kTable = make_table<Zmm, Bf16Weights<Zmm>>("avx512", Element::f32);
+constexpr GemmKernels kTable = make_plain_table<Zmm>("avx512");
 
 }  // namespace
 

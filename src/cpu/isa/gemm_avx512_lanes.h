@@ -16,6 +16,7 @@ struct Zmm {
   static constexpr int kTokens = 12;  // 24 sums, 2 to 4 weights and 1 or 2 inputs in 32 registers
   static constexpr int kBothPanelTokens = 12;
   static constexpr int kSteps = 4;
+  static constexpr int kFusedPlainTokens = 4;
 
   static SLUICE_INLINE F zero() { return _mm512_setzero_ps(); }
   static SLUICE_INLINE F broadcast(float v) { return _mm512_set1_ps(v); }
@@ -71,6 +72,45 @@ struct Zmm {
   static SLUICE_INLINE void store_bf16(char* p, F v) {
     const __m256i half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded(v), 16));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), half);
+  }
+
+  using I = __m512i;
+  static SLUICE_INLINE I no_bits() { return _mm512_setzero_si512(); }
+  static SLUICE_INLINE I load_bits(const char* p) { return _mm512_loadu_si512(p); }
+  static SLUICE_INLINE I broadcast_32(std::uint32_t v) { return _mm512_set1_epi32(static_cast<std::int32_t>(v)); }
+  static SLUICE_INLINE I bytes_to_32(const char* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static SLUICE_INLINE I bits_and(I v, std::uint32_t mask) { return _mm512_and_si512(v, broadcast_32(mask)); }
+  static SLUICE_INLINE I add_32(I a, I b) { return _mm512_add_epi32(a, b); }
+  static SLUICE_INLINE I sub_32(I a, I b) { return _mm512_sub_epi32(a, b); }
+  template <int N>
+  static SLUICE_INLINE I shift_left(I v) {
+    return _mm512_slli_epi32(v, N);
+  }
+  template <int N>
+  static SLUICE_INLINE I shift_right(I v) {
+    return _mm512_srli_epi32(v, N);
+  }
+  template <int N>
+  static SLUICE_INLINE I shift_right_signed(I v) {
+    return _mm512_srai_epi32(v, N);
+  }
+  template <class Table>
+  static SLUICE_INLINE I look_up(const Table& table, I index) {
+    const __m128i t = _mm_load_si128(reinterpret_cast<const __m128i*>(table.v));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(t), index);
+  }
+  static SLUICE_INLINE I interleave_low(I a, I b) { return _mm512_unpacklo_epi8(a, b); }
+  static SLUICE_INLINE I interleave_high(I a, I b) { return _mm512_unpackhi_epi8(a, b); }
+  static SLUICE_INLINE F floats(I v) { return _mm512_castsi512_ps(v); }
+  static SLUICE_INLINE bool has_e4m3_nan(I v) {
+    const __m512i nan = _mm512_set1_epi8(0x7F);
+    return _mm512_cmpeq_epi8_mask(_mm512_and_si512(v, nan), nan) != 0;
+  }
+  static SLUICE_INLINE void store_pair(char* p, F even, F odd) {
+    const __m512i upper = _mm512_and_si512(_mm512_castps_si512(odd), _mm512_set1_epi32(-65536));
+    _mm512_storeu_si512(p, _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(even), 16), upper));
   }
 };
 

@@ -168,9 +168,9 @@ constexpr GemmKernels make_table(const char* name, Element bf16_x) {
   fill<Bf16Weights<V>>(table.f32_bf16);
   fill<F32Weights<V>>(table.f32);
   fill<Bf16, true>(table.bf16_scaled);
-  table.decode[static_cast<int>(Format::fp8)] = decode_fp8;
-  table.decode[static_cast<int>(Format::nvfp4)] = decode_fp4<Nvfp4Code>;
-  table.decode[static_cast<int>(Format::mxfp4)] = decode_fp4<Mxfp4Code>;
+  table.decode[static_cast<int>(Format::fp8)] = decode_plain<V, PlainFp8<V>>;
+  table.decode[static_cast<int>(Format::nvfp4)] = decode_plain<V, PlainNvfp4<V>>;
+  table.decode[static_cast<int>(Format::mxfp4)] = decode_plain<V, PlainMxfp4<V>>;
   table.quantize = quantize<V>;
   table.pack = pack<V>;
   table.store = store<V>;
@@ -179,6 +179,17 @@ constexpr GemmKernels make_table(const char* name, Element bf16_x) {
   table.combine = combine<V>;
   table.peak_loop = peak_loop<Bf16>;
   table.read_loop = read_loop<V>;
+  return table;
+}
+
+// The table of a unit that multiplies f32 inputs, with kernels that decode weights in registers.
+template <class V>
+constexpr GemmKernels make_plain_table(const char* name) {
+  GemmKernels table = make_table<V, Bf16Weights<V>>(name, Element::f32);
+  fill_fused_plain<V, PlainFp8<V>>(table.fused[static_cast<int>(Format::fp8)]);
+  fill_fused_plain<V, PlainFp8<V>, true>(table.fused_scaled);
+  fill_fused_plain<V, PlainNvfp4<V>>(table.fused[static_cast<int>(Format::nvfp4)]);
+  fill_fused_plain<V, PlainMxfp4<V>>(table.fused[static_cast<int>(Format::mxfp4)]);
   return table;
 }
 

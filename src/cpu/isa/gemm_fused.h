@@ -3,8 +3,8 @@
 // Included by that unit only.
 //
 // A decoder has: kOctets, lines of a panel in a group (what one scale governs); kGroups, groups in a record; kOperands,
-// k pairs of a line; kScaleBytes before the codes; kMostTokens of a fused kernel; scale(), what a group of rows needs;
-// operand<j>(), 16 rows x 2 k.
+// k pairs of a line; kScaleBytes before the codes; kMostTokens of a fused kernel, and kMostChains, lanes times tokens,
+// of one of several lanes, limited by registers; scale(), what a group of rows needs; operand<j>(), 16 rows x 2 k.
 #pragma once
 
 #include <immintrin.h>
@@ -15,8 +15,9 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int kFusedAhead =
-    6144;  // bytes: decoding fills the reorder window long before it hides the latency of memory
+// Bytes that a single lane is fetched ahead. All lanes together are read strictly in order, which hardware follows
+// best when nothing is fetched ahead; a single lane leaves out lines, and the chains of one lane hide less latency.
+constexpr int kFusedAhead = 6144;
 
 struct alignas(64) Words {
   std::uint16_t v[32];
@@ -44,7 +45,7 @@ inline constexpr Bytes kE4m3High0 = e4m3_bytes<8>(0), kE4m3High1 = e4m3_bytes<8>
 // Two look-ups of 128 bytes; bf16 subnormals would be taken for zero, so no shifting of bits.
 struct Fp8Decoder {
   static constexpr Format kFormat = Format::fp8;
-  static constexpr int kGroups = 1, kOctets = 4, kOperands = 2, kScaleBytes = 0, kMostTokens = 8;
+  static constexpr int kGroups = 1, kOctets = 4, kOperands = 2, kScaleBytes = 0, kMostTokens = 8, kMostChains = 12;
   struct Scale {};
   struct Line {
     __m512i low, high;
@@ -66,13 +67,12 @@ struct Fp8Decoder {
 };
 
 // For operand j: where the 8-bit windows of each 64-bit lane start, so that the low byte of a word has the magnitude
-// from bit `At` on and the high byte has the sign at the top.
-template <int At>
+// from bit 0 on and the high byte has the sign at the top.
 constexpr Bytes windows(int j) {
   Bytes t{};
   for (int i = 0; i < 64; ++i) {
     const int code = i % 8 / 2 * 16 + 4 * j;
-    t.v[i] = static_cast<std::uint8_t>((i % 2 == 0 ? code - At : code - 4) & 63);
+    t.v[i] = static_cast<std::uint8_t>((i % 2 == 0 ? code : code - 4) & 63);
   }
   return t;
 }
@@ -107,47 +107,70 @@ constexpr std::uint32_t sixteenths_to_bf16(std::uint32_t n) {
   return exponent << 7 | (n & 127u);
 }
 
-// By (magnitude, scale mantissa m): bf16 of magnitude * (1 + m / 8) * 2^8, plus m << 4, which the scale takes away
-// again.
-constexpr Words nvfp4_table(int first) {
-  Words t{};
-  for (int i = 0; i < 32; ++i) {
-    const auto m = static_cast<std::uint32_t>(i % 8);
-    const std::uint32_t n = e2m1_doubled((first + i) / 8) * (8 + m);
-    t.v[i] = static_cast<std::uint16_t>(n == 0 ? 0 : sixteenths_to_bf16(n) + (m << 4));
-  }
+// bf16 of magnitude * (1 + m / 8) * 2^(8 - e), e being 0 or 1, index = 16 * magnitude + 8 * e + m.
+constexpr std::uint32_t nvfp4_to_bf16(int index) {
+  const auto m = static_cast<std::uint32_t>(index % 8);
+  const std::uint32_t n = e2m1_doubled(index / 16) * (8 + m);
+  return n == 0 ? 0 : sixteenths_to_bf16(n) - (static_cast<std::uint32_t>(index) / 8 % 2 << 7);
+}
+template <int Shift>
+constexpr Bytes nvfp4_bytes(int first) {
+  Bytes t{};
+  for (int i = 0; i < 64; ++i) t.v[i] = static_cast<std::uint8_t>(nvfp4_to_bf16(first + i) >> Shift);
   return t;
 }
-inline constexpr Words kNvfp4Table0 = nvfp4_table(0), kNvfp4Table1 = nvfp4_table(32);
-inline constexpr Bytes kNvfp4Windows[4] = {windows<3>(0), windows<3>(1), windows<3>(2), windows<3>(3)};
+inline constexpr Bytes kNvfp4Low0 = nvfp4_bytes<0>(0), kNvfp4Low1 = nvfp4_bytes<0>(64);
+inline constexpr Bytes kNvfp4High0 = nvfp4_bytes<8>(0), kNvfp4High1 = nvfp4_bytes<8>(64);
 
-// One look-up by magnitude and scale mantissa, then the scale's exponent is subtracted; that saturates, so zero stays.
+// Where a line has row r: in four bytes of each half of 16.
+constexpr Bytes rows_of_line() {
+  Bytes t{};
+  for (int i = 0; i < 64; ++i) t.v[i] = static_cast<std::uint8_t>(i / 16 * 4 + i % 8 / 2);
+  return t;
+}
+inline constexpr Bytes kRowsOfLine = rows_of_line();
+
+// Both bytes of 64 weights are looked up by magnitude and the low four bits of the scale; what is left of the scale's
+// exponent, half of it, is subtracted from the upper bytes. That saturates, so zero stays.
 struct Nvfp4Decoder {
   static constexpr Format kFormat = Format::nvfp4;
-  static constexpr int kGroups = 4, kOctets = 2, kOperands = 4, kScaleBytes = 128;
-  static constexpr int kMostTokens = 6;  // as many sums as there are registers left
+  static constexpr int kGroups = 4, kOctets = 2, kOperands = 4, kScaleBytes = 128, kMostTokens = 8, kMostChains = 12;
   struct Scale {
     __m512i byte, exponent;
   };
-  using Line = __m512i;
-  __m512i table0 = load_table(kNvfp4Table0), table1 = load_table(kNvfp4Table1);
-  __m512i window[4] = {load_table(kNvfp4Windows[0]), load_table(kNvfp4Windows[1]), load_table(kNvfp4Windows[2]),
-                       load_table(kNvfp4Windows[3])};
-  __m512i spread = load_table(kToBothWords);
-  __m512i magnitude = _mm512_set1_epi16(0x38);
-  __m512i sign = _mm512_set1_epi16(static_cast<std::int16_t>(0x8000));
+  struct Line {
+    __m512i low[2], high[2];  // of the lower and the upper halves of the bytes of codes
+  };
+  __m512i low0 = load_table(kNvfp4Low0), low1 = load_table(kNvfp4Low1);
+  __m512i high0 = load_table(kNvfp4High0), high1 = load_table(kNvfp4High1);
+  __m512i spread = load_table(kRowsOfLine);
+  __m512i magnitude = _mm512_set1_epi8(0x70);
+  __m512i nibble = _mm512_set1_epi8(0x0F);
+  __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
 
   SLUICE_INLINE Scale scale(const char* p) const {
-    const __m512i byte = spread_scales(p, spread);
-    return {byte, _mm512_slli_epi16(byte, 4)};
+    const __m512i bytes = _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m512i byte = _mm512_permutexvar_epi8(spread, bytes);
+    return {byte, _mm512_and_si512(_mm512_srli_epi16(byte, 4), nibble)};
   }
-  SLUICE_INLINE Line line(const char* p, const Scale&) const { return _mm512_loadu_si512(p); }
+  template <int Half>
+  SLUICE_INLINE void decode_half(__m512i codes, const Scale& s, Line& l) const {
+    const __m512i index = _mm512_ternarylogic_epi32(magnitude, codes, s.byte, 0xCA);
+    const __m512i high = _mm512_subs_epu8(_mm512_permutex2var_epi8(high0, index, high1), s.exponent);
+    l.low[Half] = _mm512_permutex2var_epi8(low0, index, low1);
+    l.high[Half] = _mm512_ternarylogic_epi32(high, codes, sign, 0xF8);
+  }
+  SLUICE_INLINE Line line(const char* p, const Scale& s) const {
+    const __m512i codes = _mm512_loadu_si512(p);
+    Line l;
+    decode_half<0>(_mm512_slli_epi16(codes, 4), s, l);
+    decode_half<1>(codes, s, l);
+    return l;
+  }
   template <int J>
-  SLUICE_INLINE __m512i operand(const Line& l, const Scale& s) const {
-    const __m512i code = _mm512_multishift_epi64_epi8(window[J], l);
-    const __m512i index = _mm512_ternarylogic_epi32(magnitude, code, s.byte, 0xCA);
-    const __m512i value = _mm512_subs_epu16(_mm512_permutex2var_epi16(table0, index, table1), s.exponent);
-    return _mm512_ternarylogic_epi32(value, code, sign, 0xF8);
+  SLUICE_INLINE __m512i operand(const Line& l, const Scale&) const {
+    return J % 2 == 0 ? _mm512_unpacklo_epi8(l.low[J / 2], l.high[J / 2])
+                      : _mm512_unpackhi_epi8(l.low[J / 2], l.high[J / 2]);
   }
 };
 
@@ -161,11 +184,11 @@ constexpr Words mxfp4_table() {
   return t;
 }
 inline constexpr Words kMxfp4Table = mxfp4_table();
-inline constexpr Bytes kMxfp4Windows[4] = {windows<0>(0), windows<0>(1), windows<0>(2), windows<0>(3)};
+inline constexpr Bytes kMxfp4Windows[4] = {windows(0), windows(1), windows(2), windows(3)};
 
 struct Mxfp4Decoder {
   static constexpr Format kFormat = Format::mxfp4;
-  static constexpr int kGroups = 2, kOctets = 4, kOperands = 4, kScaleBytes = 64, kMostTokens = 8;
+  static constexpr int kGroups = 2, kOctets = 4, kOperands = 4, kScaleBytes = 64, kMostTokens = 8, kMostChains = 12;
   using Scale = __m512i;
   using Line = __m512i;
   __m512i table = load_table(kMxfp4Table);
@@ -198,7 +221,7 @@ inline constexpr Words kE2m1Table = e2m1_table();
 
 // MXFP4 without its scales.
 struct PlainFp4Decoder {
-  static constexpr int kGroups = 2, kOctets = 4, kOperands = 4, kScaleBytes = 64, kMostTokens = 8;
+  static constexpr int kGroups = 2, kOctets = 4, kOperands = 4, kScaleBytes = 64, kMostTokens = 8, kMostChains = 12;
   struct Scale {};
   using Line = __m512i;
   __m512i table = load_table(kE2m1Table);
@@ -211,55 +234,121 @@ struct PlainFp4Decoder {
   }
 };
 
-// Calls use(step, panel 0's operand, panel 1's) for the k pairs of one group of lines.
-template <class D, class Use>
-SLUICE_INLINE void decode_group(const D& d, const char* codes, const char* scales, Use use) {
-  const typename D::Scale s0 = d.scale(scales), s1 = d.scale(scales + kPanelRows);
-  repeat<D::kOctets>([&](auto octet) __attribute__((always_inline)) {
-    const char* from = codes + octet * 2 * kLineBytes;
-    const typename D::Line l0 = d.line(from, s0), l1 = d.line(from + kLineBytes, s1);
-    repeat<D::kOperands>([&](auto j) __attribute__((always_inline)) {
-      constexpr int kJ = decltype(j)::kValue;
-      use(Index<decltype(octet)::kValue * D::kOperands + kJ>{}, d.template operand<kJ>(l0, s0),
-          d.template operand<kJ>(l1, s1));
-    });
-  });
-}
-
 template <class D>
 constexpr int kRecordPairs = D::kGroups* D::kOctets* D::kOperands;
 template <class D>
-constexpr int kGroupBytes = D::kOctets * 2 * kLineBytes;
+constexpr int kCodeBytes = D::kGroups* D::kOctets * 2 * kLineBytes;  // of a record of one lane
 
-template <class D, bool Scaled, int Tokens>
-void fused(const GemmSegment& g) {
-  using V = Zmm;
-  constexpr int kGroupPairs = D::kOctets * D::kOperands;
-  const D d;
-  __m512 acc[2][Tokens];
-  repeat<2 * Tokens>([&](auto i) __attribute__((always_inline)) { acc[i / Tokens][i % Tokens] = V::zero(); });
-  const char* from = static_cast<const char*>(g.weights);
-  const auto* x = static_cast<const std::uint16_t*>(g.x);
-  for (std::int64_t left = g.k_pairs; left > 0; left -= kRecordPairs<D>) {
-    const char* scales = from;
-    from += D::kScaleBytes;
-    for (int group = 0; group < D::kGroups; ++group, from += kGroupBytes<D>, scales += kPairRows) {
-      repeat<2 * D::kOctets>([&](auto i) __attribute__((always_inline)) {
-        __builtin_prefetch(from + kFusedAhead + i * kLineBytes, 0, 3);
+// Walks over the records of one lane, or of all at once.
+template <class D, int Lanes>
+struct Records {
+  const char* next;
+  std::int64_t lanes, lane;
+  const char* scales = nullptr;
+  const char* codes = nullptr;
+  const char* ahead;
+
+  // A lane that is read alone fetches its share of what follows all lanes, in order.
+  SLUICE_INLINE Records(const GemmSegment& g) : Records(g.weights, g.lanes, g.lane) {
+    const std::int64_t lane_bytes = g.k_pairs / kRecordPairs<D> * (D::kScaleBytes + kCodeBytes<D>);
+    ahead = next + (g.lanes > 1 ? (g.lanes + g.lane) * lane_bytes : kFusedAhead);
+  }
+  SLUICE_INLINE Records(const void* weights, int lanes_, int lane_)
+      : next(static_cast<const char*>(weights)),
+        lanes(Lanes > 1 ? Lanes : lanes_),
+        lane(Lanes > 1 ? 0 : lane_),
+        ahead(next) {}
+  SLUICE_INLINE void fetch() {
+    __builtin_prefetch(ahead, 0, 3);
+    __builtin_prefetch(ahead + kLineBytes, 0, 3);
+    ahead += 2 * kLineBytes;
+  }
+  SLUICE_INLINE void open() {
+    scales = next + lane * D::kScaleBytes;
+    codes = next + lanes * D::kScaleBytes + lane * 2 * kLineBytes;
+    next += lanes * (D::kScaleBytes + kCodeBytes<D>);
+  }
+  SLUICE_INLINE void next_group() { scales += kPairRows; }
+  SLUICE_INLINE void next_lines() { codes += lanes * 2 * kLineBytes; }
+};
+
+// Calls use(step, lane, panel 0's operand, panel 1's) for the k pairs of one group of lines.
+template <bool Ahead, int Lanes, class D, class Use>
+SLUICE_INLINE void decode_group(const D& d, Records<D, Lanes>& r, Use use) {
+  typename D::Scale s[Lanes][2];
+  repeat<2 * Lanes>([&](auto i) __attribute__((always_inline)) {
+    s[i / 2][i % 2] = d.scale(r.scales + i / 2 * D::kScaleBytes + i % 2 * kPanelRows);
+  });
+  repeat<D::kOctets>([&](auto octet) __attribute__((always_inline)) {
+    if constexpr (Ahead) r.fetch();
+    repeat<Lanes>([&](auto lane) __attribute__((always_inline)) {
+      const char* from = r.codes + lane * 2 * kLineBytes;
+      const typename D::Line l0 = d.line(from, s[lane][0]), l1 = d.line(from + kLineBytes, s[lane][1]);
+      repeat<D::kOperands>([&](auto j) __attribute__((always_inline)) {
+        constexpr int kJ = decltype(j)::kValue;
+        use(Index<decltype(octet)::kValue * D::kOperands + kJ>{}, lane, d.template operand<kJ>(l0, s[lane][0]),
+            d.template operand<kJ>(l1, s[lane][1]));
       });
-      decode_group(
-          d, from, scales, [&](auto step, __m512i w0, __m512i w1) __attribute__((always_inline)) {
-            repeat<Tokens>([&](auto t) __attribute__((always_inline)) {
-              acc[0][t] = Bf16Dot::mac(acc[0][t], (__m512bh)w0, x + t * kSegmentK + step * 2);
-              acc[1][t] = Bf16Dot::mac(acc[1][t], (__m512bh)w1, x + t * kSegmentK + step * 2);
-            });
+    });
+    r.next_lines();
+  });
+  r.next_group();
+}
+
+// Sums of the chains, [lane][panel][token], and the inputs that they belong to.
+template <bool Scaled, int Lanes, int Tokens>
+struct Chains {
+  // Inputs are stored in segments of kSegmentK, which hold the columns of two scaled lanes.
+  static constexpr int lane_x(int lane) {
+    return Scaled ? lane / 2 * Tokens * kSegmentK + lane % 2 * kScaledK : lane * Tokens * kSegmentK;
+  }
+  __m512 sum[Lanes][2][Tokens];
+  const std::uint16_t* x;
+
+  SLUICE_INLINE explicit Chains(const GemmSegment& g) : x(static_cast<const std::uint16_t*>(g.x)) {
+    repeat<2 * Lanes * Tokens>([&](auto i) __attribute__((always_inline)) {
+      sum[i / (2 * Tokens)][i / Tokens % 2][i % Tokens] = Zmm::zero();
+    });
+  }
+  template <int Step, int Lane>
+  SLUICE_INLINE void add(__m512i w0, __m512i w1) {
+    repeat<Tokens>([&](auto t) __attribute__((always_inline)) {
+      const std::uint16_t* pair = x + lane_x(Lane) + t * kSegmentK + Step * 2;
+      sum[Lane][0][t] = Bf16Dot::mac(sum[Lane][0][t], (__m512bh)w0, pair);
+      sum[Lane][1][t] = Bf16Dot::mac(sum[Lane][1][t], (__m512bh)w1, pair);
+    });
+  }
+  // One chain after the other, into the totals.
+  SLUICE_INLINE void store(GemmSegment g) const {
+    repeat<Lanes>([&](auto lane) __attribute__((always_inline)) {
+      repeat<2 * Tokens>([&](auto i) __attribute__((always_inline)) {
+        add_chain<Zmm, Scaled>(g, i / Tokens, i % Tokens, Tokens, sum[lane][i / Tokens][i % Tokens]);
+      });
+      g.first = false;
+      if constexpr (Scaled) {
+        ++g.x_scale;
+        g.w_scale += 2;
+      }
+    });
+  }
+};
+
+template <class D, bool Scaled, int Lanes, int Tokens>
+void fused(const GemmSegment& g) {
+  const D d;
+  Chains<Scaled, Lanes, Tokens> chains(g);
+  Records<D, Lanes> records(g);
+  for (std::int64_t left = g.k_pairs; left > 0; left -= kRecordPairs<D>) {
+    records.open();
+    for (int group = 0; group < D::kGroups; ++group) {
+      decode_group<Lanes == 1>(
+          d, records, [&](auto step, auto lane, __m512i w0, __m512i w1) __attribute__((always_inline)) {
+            chains.template add<decltype(step)::kValue, decltype(lane)::kValue>(w0, w1);
           });
-      x += 2 * kGroupPairs;
+      chains.x += 2 * D::kOctets * D::kOperands;
     }
   }
-  repeat<2 * Tokens>([&](auto i) __attribute__((always_inline)) {
-    add_chain<V, Scaled>(g, i / Tokens, i % Tokens, Tokens, acc[i / Tokens][i % Tokens]);
-  });
+  chains.store(g);
 }
 
 // 16 scale bytes as numbers.
@@ -274,60 +363,49 @@ SLUICE_INLINE __m512 power_of_two(__m512i n) {
 
 // Sums in units of the scale of the block at hand: going to the next block they are multiplied by a power of two, which
 // rounds nothing, instead of every weight. The bits are those of `fused` as long as no exponent leaves its range.
-template <int Tokens>
+template <int Lanes, int Tokens>
 void fused_near(const GemmSegment& g) {
   using D = PlainFp4Decoder;
   const D d;
-  __m512 acc[2][Tokens];
-  repeat<2 * Tokens>([&](auto i) __attribute__((always_inline)) { acc[i / Tokens][i % Tokens] = Zmm::zero(); });
-  const char* from = static_cast<const char*>(g.weights);
-  const auto* x = static_cast<const std::uint16_t*>(g.x);
-  __m512i unit0 = scale_exponents(from), unit1 = scale_exponents(from + kPanelRows);
+  Chains<false, Lanes, Tokens> chains(g);
+  Records<D, Lanes> records(g);
+  __m512i unit[Lanes][2];
+  const auto change_units = [&](auto i, __m512i next) __attribute__((always_inline)) {
+    constexpr int kLane = decltype(i)::kValue / 2, kPanel = decltype(i)::kValue % 2;
+    const __m512 factor = power_of_two(_mm512_sub_epi32(next, unit[kLane][kPanel]));
+    repeat<Tokens>([&](auto t) __attribute__((always_inline)) {
+      chains.sum[kLane][kPanel][t] = _mm512_mul_ps(chains.sum[kLane][kPanel][t], factor);
+    });
+    unit[kLane][kPanel] = next;
+  };
+  repeat<2 * Lanes>([&](auto i) __attribute__((always_inline)) { unit[i / 2][i % 2] = _mm512_set1_epi32(127); });
   for (std::int64_t left = g.k_pairs; left > 0; left -= kRecordPairs<D>) {
-    const char* scales = from;
-    from += D::kScaleBytes;
-    for (int group = 0; group < D::kGroups; ++group, from += kGroupBytes<D>, scales += kPairRows) {
-      repeat<2 * D::kOctets>([&](auto i) __attribute__((always_inline)) {
-        __builtin_prefetch(from + kFusedAhead + i * kLineBytes, 0, 3);
+    records.open();
+    for (int group = 0; group < D::kGroups; ++group) {
+      repeat<2 * Lanes>([&](auto i) __attribute__((always_inline)) {
+        change_units(i, scale_exponents(records.scales + i / 2 * D::kScaleBytes + i % 2 * kPanelRows));
       });
-      const __m512i next0 = scale_exponents(scales), next1 = scale_exponents(scales + kPanelRows);
-      const __m512 factor0 = power_of_two(_mm512_sub_epi32(next0, unit0));
-      const __m512 factor1 = power_of_two(_mm512_sub_epi32(next1, unit1));
-      repeat<Tokens>([&](auto t) __attribute__((always_inline)) {
-        acc[0][t] = _mm512_mul_ps(acc[0][t], factor0);
-        acc[1][t] = _mm512_mul_ps(acc[1][t], factor1);
-      });
-      unit0 = next0;
-      unit1 = next1;
-      decode_group(
-          d, from, scales, [&](auto step, __m512i w0, __m512i w1) __attribute__((always_inline)) {
-            repeat<Tokens>([&](auto t) __attribute__((always_inline)) {
-              acc[0][t] = Bf16Dot::mac(acc[0][t], (__m512bh)w0, x + t * kSegmentK + step * 2);
-              acc[1][t] = Bf16Dot::mac(acc[1][t], (__m512bh)w1, x + t * kSegmentK + step * 2);
-            });
+      decode_group<Lanes == 1>(
+          d, records, [&](auto step, auto lane, __m512i w0, __m512i w1) __attribute__((always_inline)) {
+            chains.template add<decltype(step)::kValue, decltype(lane)::kValue>(w0, w1);
           });
-      x += 2 * D::kOctets * D::kOperands;
+      chains.x += 2 * D::kOctets * D::kOperands;
     }
   }
-  const __m512 value0 = power_of_two(_mm512_sub_epi32(_mm512_set1_epi32(127), unit0));
-  const __m512 value1 = power_of_two(_mm512_sub_epi32(_mm512_set1_epi32(127), unit1));
-  repeat<Tokens>([&](auto t) __attribute__((always_inline)) {
-    add_chain<Zmm, false>(g, 0, t, Tokens, _mm512_mul_ps(acc[0][t], value0));
-    add_chain<Zmm, false>(g, 1, t, Tokens, _mm512_mul_ps(acc[1][t], value1));
-  });
+  repeat<2 * Lanes>([&](auto i) __attribute__((always_inline)) { change_units(i, _mm512_set1_epi32(127)); });
+  chains.store(g);
 }
 
 template <class D>
 void decode(const DecodeArgs& a) {
   const D d;
-  const char* from = static_cast<const char*>(a.weights);
   char* to = static_cast<char*>(a.panels);
+  Records<D, 1> records(a.weights, a.lanes, a.lane);
   for (std::int64_t left = a.k_pairs; left > 0; left -= kRecordPairs<D>) {
-    const char* scales = from;
-    from += D::kScaleBytes;
-    for (int group = 0; group < D::kGroups; ++group, from += kGroupBytes<D>, scales += kPairRows) {
-      decode_group(
-          d, from, scales, [&](auto, __m512i w0, __m512i w1) __attribute__((always_inline)) {
+    records.open();
+    for (int group = 0; group < D::kGroups; ++group) {
+      decode_group<false>(
+          d, records, [&](auto, auto, __m512i w0, __m512i w1) __attribute__((always_inline)) {
             _mm512_store_si512(to, w0);
             _mm512_store_si512(to + kLineBytes, w1);
             to += 2 * kLineBytes;
@@ -336,21 +414,37 @@ void decode(const DecodeArgs& a) {
   }
 }
 
-template <class D, bool Scaled = false>
-constexpr void fill_fused(GemmKernel (&table)[kFusedTokens + 1]) {
-  [&]<int... I>(std::integer_sequence<int, I...>) { ((table[I + 1] = fused<D, Scaled, I + 1>), ...); }
-  (std::make_integer_sequence<int, D::kMostTokens>{});
+template <class D, bool Scaled, int Lanes, int Most>
+constexpr void fill_lanes(GemmKernel (&table)[kFusedTokens + 1]) {
+  [&]<int... I>(std::integer_sequence<int, I...>) { ((table[I + 1] = fused<D, Scaled, Lanes, I + 1>), ...); }
+  (std::make_integer_sequence<int, Most>{});
 }
 
-constexpr void fill_fused_near(GemmKernel (&table)[kFusedTokens + 1]) {
-  [&]<int... I>(std::integer_sequence<int, I...>) { ((table[I + 1] = fused_near<I + 1>), ...); }
-  (std::make_integer_sequence<int, kFusedTokens>{});
+template <class D, bool Scaled = false>
+constexpr void fill_fused(GemmKernel (&table)[kMostLanes][kFusedTokens + 1]) {
+  fill_lanes<D, Scaled, 1, D::kMostTokens>(table[0]);
+  fill_lanes<D, Scaled, 2, D::kMostChains / 2>(table[1]);
+  fill_lanes<D, Scaled, 3, D::kMostChains / 3>(table[2]);
+}
+
+template <int Lanes, int Most>
+constexpr void fill_near(GemmKernel (&table)[kFusedTokens + 1]) {
+  [&]<int... I>(std::integer_sequence<int, I...>) { ((table[I + 1] = fused_near<Lanes, I + 1>), ...); }
+  (std::make_integer_sequence<int, Most>{});
+}
+
+constexpr void fill_fused_near(GemmKernel (&table)[kMostLanes][kFusedTokens + 1]) {
+  constexpr int kMostChains = 12;
+  fill_near<1, kFusedTokens>(table[0]);
+  fill_near<2, kMostChains / 2>(table[1]);
+  fill_near<3, kMostChains / 3>(table[2]);
 }
 
 template <class D>
 constexpr void use_decoder(GemmKernels& table) {
-  fill_fused<D>(table.fused[static_cast<int>(D::kFormat)]);
-  table.decode[static_cast<int>(D::kFormat)] = decode<D>;
+  constexpr int kFormat = static_cast<int>(D::kFormat);
+  fill_fused<D>(table.fused[kFormat]);
+  table.decode[kFormat] = decode<D>;
 }
 
 }  // namespace

@@ -8,9 +8,14 @@
 //   bf16   [K/2][2 panels][16 rows][2 k]    f32: [K][2 panels][16 rows]
 //   fp8    [K/4][2 panels][4 quads of rows][2 k pairs][4 rows][2 k]                     e4m3 codes
 //   nvfp4  [K/64] of { scales [4 groups of 16 k][2 panels][16 rows], codes }            72 bytes for 128 weights
+//          codes: [8 octets of k][2 panels] of lines as fp8 has, k in the low half of a byte and k + 4 in the high half
+//          scales: one byte E * 8 + m of (1 + m / 8) * 2^(8 - E), m < 8
 //   mxfp4  [K/64] of { scales [2 groups of 32 k][2 panels][16 rows], codes }            68 bytes for 128 weights
-//          codes: [8 octets of k][2 panels][16 rows][32 bits]; k = 8 octet + 2 j + h in bits 16 h + 4 j, e2m1
-//          scales: one byte E m of E * 8 + m: nvfp4 (1 + m / 8) * 2^(8 - E), m < 8; mxfp4 2^(127 - byte)
+//          codes: [8 octets of k][2 panels][16 rows][32 bits]; k = 8 octet + 2 j + h in bits 16 h + 4 j
+//          scales: one byte E of 2^(127 - E)
+// Quantised formats lay two whole segments side by side ("lanes"), or three where one would be left over, so that
+// their chains can be added up at once while memory is read in one direction: of every record first the scales of all
+// lanes, then line by line the two panels of lane 0, those of lane 1, ... A last segment that is not whole lies alone.
 // so that 16 vector lanes are 16 outputs, inputs are broadcast and nothing is reduced across lanes. Codes times block
 // scales are exact in bf16, so one kernel of bf16 operands serves every format: weights are decoded in registers for
 // few tokens, and otherwise once a segment into a buffer of the bf16 layout. Inputs come in blocks of 1 to 12 tokens:
@@ -33,22 +38,25 @@ inline constexpr int kScaledK = 128;   // recipe_info(fp8_block).segment_k
 inline constexpr int kStoredK = 64;    // quantised formats store whole records of this many k
 inline constexpr int kBlockTokens = 12;
 inline constexpr int kFusedTokens = 8;  // up to which weights may be decoded in registers
+inline constexpr int kMostLanes = 3;
 
 enum class Element : std::uint8_t { f32, bf16 };                    // of inputs, outputs and panels that are multiplied
 enum class Format : std::uint8_t { f32, bf16, fp8, nvfp4, mxfp4 };  // of stored panels
 inline constexpr int kFormats = 5;
 
-// One segment of one pair for one block of tokens.
+// One segment of one pair for one block of tokens; or all that lie side by side, for kernels of more than one lane.
 struct GemmSegment {
-  const void* weights = nullptr;  // of this segment
-  const void* x = nullptr;        // [tokens][kSegmentK]
-  std::int64_t k_pairs = 0;       // products / 2, at most kSegmentK / 2
-  float* totals = nullptr;        // [2 panels][tokens][16]
-  bool first = true;              // totals are set instead of added to
+  const void* weights = nullptr;  // of this segment, or of all that lie side by side
+  int lanes = 1;                  // of the stored records
+  int lane = 0;
+  const void* x = nullptr;   // [tokens][kSegmentK]
+  std::int64_t k_pairs = 0;  // products / 2, at most kSegmentK / 2
+  float* totals = nullptr;   // [2 panels][tokens][16]
+  bool first = true;         // totals are set instead of added to
   // Scaled kernels: totals += chain * (x_scale[token * x_scale_stride] * w_scale[panel]).
   const float* x_scale = nullptr;
   std::int64_t x_scale_stride = 0;
-  const float* w_scale = nullptr;
+  const float* w_scale = nullptr;  // [2 panels], those of the next lane after them
   const void* prefetch = nullptr;
   int prefetch_lines = 0;  // cache lines fetched from `prefetch` on in every unrolled step (4 k pairs)
 };
@@ -57,6 +65,8 @@ using GemmKernel = void (*)(const GemmSegment&);
 // One stored segment of a pair > bf16 panels, exactly. k pairs are rounded up to whole records.
 struct DecodeArgs {
   const void* weights = nullptr;
+  int lanes = 1;
+  int lane = 0;
   std::int64_t k_pairs = 0;
   void* panels = nullptr;  // [k pairs][2 panels][16 rows][2 k] bf16
 };
@@ -175,11 +185,11 @@ struct GemmKernels {
   GemmKernel f32_bf16[kBlockTokens + 1] = {};  // f32 x, bf16 weights widened exactly
   GemmKernel f32[kBlockTokens + 1] = {};       // f32 x, f32 weights
   GemmKernel bf16_scaled[kBlockTokens + 1] = {};  // as bf16, scaled
-  // By stored format; nullptr where an instruction set decodes into a buffer only.
-  GemmKernel fused[kFormats][kFusedTokens + 1] = {};
-  GemmKernel fused_scaled[kFusedTokens + 1] = {};  // fp8
+  // Weights decoded in registers, by stored format, lanes - 1 and tokens; nullptr where an instruction set has none.
+  GemmKernel fused[kFormats][kMostLanes][kFusedTokens + 1] = {};
+  GemmKernel fused_scaled[kMostLanes][kFusedTokens + 1] = {};  // fp8
   // mxfp4 whose scales are not far apart (PanelLayout): sums in units of the block at hand, which has the same bits.
-  GemmKernel fused_near[kFusedTokens + 1] = {};
+  GemmKernel fused_near[kMostLanes][kFusedTokens + 1] = {};
   void (*decode[kFormats])(const DecodeArgs&) = {};
   void (*quantize)(const QuantizeArgs&) = nullptr;
   void (*pack)(const PackArgs&) = nullptr;

@@ -9,6 +9,18 @@
 namespace sluice::cpu {
 namespace {
 
+SLUICE_INLINE std::uint32_t float_bits(float v) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &v, sizeof(bits));
+  return bits;
+}
+
+SLUICE_INLINE float bits_float(std::uint32_t bits) {
+  float v = 0.0f;
+  std::memcpy(&v, &bits, sizeof(v));
+  return v;
+}
+
 constexpr float kLargest = 0x1.fffffep127f;
 constexpr float kSmallestNormal = 0x1p-126f;
 

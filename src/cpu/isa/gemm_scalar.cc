@@ -123,6 +123,81 @@ struct Plain {
       std::memcpy(p + 2 * i, &b, sizeof(b));
     }
   }
+
+  struct I {
+    std::uint32_t v[kPanelRows];
+  };
+  template <class Op>
+  static SLUICE_INLINE I each_32(Op op) {
+    I r;
+    for (int i = 0; i < kPanelRows; ++i) r.v[i] = op(i);
+    return r;
+  }
+  // Byte i of the result from op(i).
+  template <class Op>
+  static SLUICE_INLINE I each_byte(Op op) {
+    std::uint8_t bytes[kLineBytes];
+    for (int i = 0; i < kLineBytes; ++i) bytes[i] = op(i);
+    return load_bits(reinterpret_cast<const char*>(bytes));
+  }
+  static SLUICE_INLINE std::uint8_t byte(const I& v, int i) {
+    return static_cast<std::uint8_t>(v.v[i / 4] >> (i % 4 * 8));
+  }
+  static SLUICE_INLINE I load_bits(const char* p) {
+    I r;
+    std::memcpy(r.v, p, sizeof(r.v));
+    return r;
+  }
+  static SLUICE_INLINE I broadcast_32(std::uint32_t v) {
+    return each_32([&](int) { return v; });
+  }
+  static SLUICE_INLINE I no_bits() { return broadcast_32(0); }
+  static SLUICE_INLINE I bytes_to_32(const char* p) {
+    return each_32([&](int i) { return static_cast<std::uint32_t>(static_cast<std::uint8_t>(p[i])); });
+  }
+  static SLUICE_INLINE I bits_and(const I& v, std::uint32_t mask) {
+    return each_32([&](int i) { return v.v[i] & mask; });
+  }
+  static SLUICE_INLINE I add_32(const I& a, const I& b) {
+    return each_32([&](int i) { return a.v[i] + b.v[i]; });
+  }
+  static SLUICE_INLINE I sub_32(const I& a, const I& b) {
+    return each_32([&](int i) { return a.v[i] - b.v[i]; });
+  }
+  template <int N>
+  static SLUICE_INLINE I shift_left(const I& v) {
+    return each_32([&](int i) { return v.v[i] << N; });
+  }
+  template <int N>
+  static SLUICE_INLINE I shift_right(const I& v) {
+    return each_32([&](int i) { return v.v[i] >> N; });
+  }
+  template <int N>
+  static SLUICE_INLINE I shift_right_signed(const I& v) {
+    return each_32([&](int i) { return static_cast<std::uint32_t>(static_cast<std::int32_t>(v.v[i]) >> N); });
+  }
+  template <class Table>
+  static SLUICE_INLINE I look_up(const Table& table, const I& index) {
+    return each_byte([&](int i) { return table.v[byte(index, i)]; });
+  }
+  // Bytes 0 to 7, or 8 to 15, of each 16.
+  static SLUICE_INLINE I interleave(const I& a, const I& b, int first) {
+    return each_byte([&](int i) { return byte(i % 2 == 0 ? a : b, i / 16 * 16 + first + i % 16 / 2); });
+  }
+  static SLUICE_INLINE I interleave_low(const I& a, const I& b) { return interleave(a, b, 0); }
+  static SLUICE_INLINE I interleave_high(const I& a, const I& b) { return interleave(a, b, 8); }
+  static SLUICE_INLINE F floats(const I& v) {
+    return each([&](int i) { return from_bits(v.v[i]); });
+  }
+  static SLUICE_INLINE bool has_e4m3_nan(const I& v) {
+    bool nan = false;
+    for (int i = 0; i < kLineBytes; ++i) nan = nan || (byte(v, i) & 0x7F) == 0x7F;
+    return nan;
+  }
+  static SLUICE_INLINE void store_pair(char* p, const F& even, const F& odd) {
+    const I both = each_32([&](int i) { return bits(even.v[i]) >> 16 | (bits(odd.v[i]) & 0xFFFF0000u); });
+    std::memcpy(p, both.v, sizeof(both.v));
+  }
 };
 
 constexpr GemmKernels kTable = make_table<Plain, Bf16Weights<Plain>>("scalar", Element::f32);
