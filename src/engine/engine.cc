@@ -252,11 +252,10 @@ std::vector<Event> Engine::step() {
   const Step step = e.plan_step();
   const double scheduled = seconds_since(start);
   const StepResult result = e.executor.execute(step.plan(), step.params, step.copy_rows);
-  const double executed = seconds_since(start);
   std::vector<Event> events = e.finish_step(step, result);
   const double seconds = seconds_since(start);
   e.stats.time.schedule += scheduled;
-  e.stats.time.output += seconds - executed;
+  e.stats.time.output += seconds - scheduled - result.execute_seconds - result.sample_seconds;
   e.count(step, seconds, result);
   e.refresh_gauges();
   return events;

@@ -12,7 +12,7 @@ struct StepTime {
   double schedule = 0;  // choosing what to compute, blocks, the plan
   double execute = 0;   // upload and forward pass; on a device that runs behind, its wait is in `sample`
   double sample = 0;    // penalties, choosing tokens, log-probabilities, bringing them to the host
-  double output = 0;    // applying results, prefix cache, events
+  double output = 0;    // the rest: counting experts, applying results, prefix cache, events
   double total() const { return schedule + execute + sample + output; }
 };
 
