@@ -3,30 +3,20 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <sstream>
 
+#include "app/recording_backend.h"
 #include "app/sequence_runner.h"
 #include "checkpoint/export_plan.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "model/roles.h"
 #include "moe/stages.h"
-#include "numerics/bf16.h"
 
 namespace sluice::app {
 namespace {
 
 constexpr std::int64_t kChunkTokens = 256;
-
-float row_amax(const ConstTensorView& rows, std::int64_t r) {
-  float amax = 0.0f;
-  for (std::int64_t c = 0; c < rows.cols; ++c) {
-    const float v = rows.dtype == DType::f32 ? rows.row<float>(r)[c] : to_float(rows.row<Bf16>(r)[c]);
-    amax = std::max(amax, std::fabs(v));
-  }
-  return amax;
-}
 
 // Amax of every routed row, for each MoE layer of one forward pass. Router logits come first in each layer.
 class AmaxSink : public StageSink {
@@ -71,8 +61,8 @@ class AmaxSink : public StageSink {
 // Runs sequences through the decoder and gathers the amax of each expert.
 class Calibrator {
  public:
-  Calibrator(LoadedModel& model, const ckpt::NameMap& names)
-      : names_(names), runner_(*model.decoder, kChunkTokens, false) {
+  Calibrator(LoadedModel& model, const ckpt::NameMap& names, bool with_logits)
+      : names_(names), runner_(*model.decoder, kChunkTokens, with_logits) {
     const std::vector<model::BlockSpec>& blocks = model.decoder->config().layers;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const LayerSpec* spec = blocks[i].moe();
@@ -159,6 +149,14 @@ std::string text_of(const Json& line, const std::string& where) {
          "\nAnswer: " + answer->as_string(where + ": answer");
 }
 
+// By module: the weights of a mapped file are known by their addresses.
+void add_recorded(const ckpt::Checkpoint& checkpoint, const RecordingBackend& recorded, ckpt::Calibration& out) {
+  for (const ckpt::TensorEntry* tensor : checkpoint.tensors()) {
+    const auto at = recorded.amax().find(tensor->data);
+    if (at != recorded.amax().end()) out.modules.emplace(ckpt::module_of(tensor->name), at->second);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> read_calibration_texts(const std::string& path) {
@@ -182,9 +180,9 @@ std::vector<std::string> read_calibration_texts(const std::string& path) {
 }
 
 CalibrationReport calibrate(LoadedModel& model, const ckpt::NameMap& names, const std::vector<std::string>& texts,
-                            const ProgressSink& progress) {
+                            const RecordingBackend* recorded, const ProgressSink& progress) {
   CalibrationReport report;
-  Calibrator calibrator(model, names);
+  Calibrator calibrator(model, names, recorded != nullptr);
   std::uint64_t done = 0;
   for (const std::string& text : texts) {
     if (progress) progress({"calibrating", "texts", done++, texts.size()});
@@ -199,6 +197,7 @@ CalibrationReport calibrate(LoadedModel& model, const ckpt::NameMap& names, cons
   if (progress) progress({"calibrating", "texts", texts.size(), texts.size()});
   if (report.tokens == 0) fail(ErrorCode::bad_input, "the calibration texts have no tokens", "texts to read");
   report.calibration = calibrator.finish(report.unseen_experts);
+  if (recorded != nullptr) add_recorded(*model.opened.checkpoint, *recorded, report.calibration);
   return report;
 }
 

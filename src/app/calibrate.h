@@ -1,4 +1,5 @@
-// Measures what the GEMMs of the experts read while the model reads texts: the amax behind static input scales.
+// Measures what the GEMMs of the experts, and on demand all dense projections, read while the model reads texts: the
+// amax behind static input scales.
 //
 // Called by app/quantize.h at conversion time. Runs the loaded model's own decoder and takes its intermediates
 // (moe/stages.h). Slow (every intermediate is dumped),
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/recording_backend.h"
 #include "app/wiring.h"
 #include "checkpoint/export.h"
 #include "core/log.h"
@@ -24,8 +26,9 @@ struct CalibrationReport {
   std::int64_t unseen_experts = 0;  // got no token: they have the largest amax of their layer
 };
 
-// `names` are those of the model's family.
+// `names` are those of the model's family. `recorded`, the model's own backend, adds the projections outside the routed
+// experts; nullptr when they are not wanted.
 CalibrationReport calibrate(LoadedModel& model, const ckpt::NameMap& names, const std::vector<std::string>& texts,
-                            const ProgressSink& progress);
+                            const RecordingBackend* recorded, const ProgressSink& progress);
 
 }  // namespace sluice::app

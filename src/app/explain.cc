@@ -85,13 +85,16 @@ Verdict verdict_of(const Runner& runner, const LayerKind& kind, const ExplainOpt
   return runner.supports(problem_of(kind, o, recipe));
 }
 
-void fill_table(LayerKind& kind, const ExplainOptions& o, const std::vector<std::unique_ptr<Runner>>& runners) {
+// `wanted` is auto or the name of a runner.
+void fill_table(LayerKind& kind, const ExplainOptions& o, const std::vector<std::unique_ptr<Runner>>& runners,
+                const std::string& wanted) {
   for (const Recipe recipe : kRecipes) {
     for (const auto& runner : runners) {
       const Verdict verdict = verdict_of(*runner, kind, o, recipe);
       kind.table.push_back(
           {std::string(recipe_info(recipe).name), std::string(runner->name()), verdict.ok, verdict.reason});
-      if (verdict.ok && recipe == kind.stored && kind.chosen.empty()) {
+      const bool asked = recipe == kind.recipe && (wanted == "auto" || wanted == runner->name());
+      if (verdict.ok && asked && kind.chosen.empty()) {
         kind.chosen = fmt::format("{} on {}", recipe_info(recipe).name, runner->name());
       }
     }
@@ -133,6 +136,18 @@ std::vector<LayerKind> kinds_of(const model::ModelConfig& config, const ckpt::We
   return kinds;
 }
 
+RecipeChoice apply_flags(Explanation& out, const RecipeRequest& request,
+                         const std::vector<std::unique_ptr<Runner>>& runners) {
+  std::vector<Recipe> stored;
+  for (const LayerKind& kind : out.kinds) stored.push_back(kind.stored);
+  std::vector<std::string> names;
+  for (const auto& runner : runners) names.emplace_back(runner->name());
+  RecipeChoice choice = choose_recipes(request, stored, names, out.architecture);
+  for (std::size_t i = 0; i < out.kinds.size(); ++i) out.kinds[i].recipe = choice.recipes[i];
+  out.notes = choice.notes;
+  return choice;
+}
+
 }  // namespace
 
 bool Explanation::runnable() const {
@@ -165,8 +180,10 @@ Explanation explain(const ExplainOptions& options) {
   out.kinds = kinds_of(config, *source, options.split);
   out.dense_layers = std::ssize(config.layers) - config.moe_layers();
   ThreadPool pool(1);
-  const std::vector<std::unique_ptr<Runner>> list = runners(pool, isa_for(options.isa));
-  for (LayerKind& kind : out.kinds) fill_table(kind, options, list);
+  std::vector<std::unique_ptr<Runner>> list = runners(pool, isa_for(options.isa));
+  add_layout_runner(list, options.request.moe_runner_backend, pool);
+  const RecipeChoice choice = apply_flags(out, options.request, list);
+  for (LayerKind& kind : out.kinds) fill_table(kind, options, list, choice.runner);
   return out;
 }
 

@@ -2,7 +2,7 @@
 // the memory of one rank. `sluice explain` prints it.
 //
 // Called by cli/explain.cc and tests. Reads configuration and file headers only. Throws Error for a damaged checkpoint,
-// an unknown architecture, or sizes that no launch line has.
+// an unknown architecture, sizes that no launch line has, or flags that do not go together.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ struct ExplainOptions {
   std::string device = "cpu";  // cpu or cuda
   std::string isa = "auto";
   Split split;
+  RecipeRequest request;  // flags that decide the recipe and the runner, as those of `sluice run`
   bool row_invariant = true;
   std::int64_t max_tokens = 512;
 };
@@ -38,6 +39,7 @@ struct LayerKind {
   std::int64_t count = 0;
   LayerSpec spec;                // of the whole model
   Recipe stored = Recipe::bf16;  // what the stored format asks for
+  Recipe recipe = Recipe::bf16;  // what the flags make of it
   std::int64_t experts_per_rank = 0;
   std::int64_t inner_per_rank = 0;  // I of one piece of an expert
   std::string split_problem;        // why the split does not work; empty when it does
@@ -52,6 +54,7 @@ struct Explanation {
   std::vector<LayerKind> kinds;  // MoE layers only
   std::int64_t dense_layers = 0;
   MemoryPlan memory;
+  std::vector<std::string> notes;     // what became of the flags
   std::vector<std::string> problems;  // of the checkpoint: `sluice check` says more
   bool runnable() const;
 };

@@ -44,6 +44,22 @@ ckpt::ExportTarget target_of(const QuantizeOptions& options, const Source& sourc
   return resolve();
 }
 
+// Projections beside the experts are recorded when some are to be quantised. On the CPU, where inputs can be read.
+CalibrationReport measure(const QuantizeOptions& options, const ckpt::NameMap& names, const ProgressSink& progress) {
+  const std::vector<std::string> texts = read_calibration_texts(options.calibrate);
+  LoadOptions load = options.load;
+  load.device = "cpu";
+  OpenedModel opened = open_model(options.source, load, {});
+  RecordingBackend* recording = nullptr;
+  if (!options.include.empty()) {
+    auto owned = std::make_unique<RecordingBackend>(std::move(opened.backend));
+    recording = owned.get();
+    opened.backend = std::move(owned);
+  }
+  LoadedModel model = load_model(std::move(opened), progress, {});
+  return calibrate(model, names, texts, recording, progress);
+}
+
 }  // namespace
 
 QuantizeResult quantize(const QuantizeOptions& options, const ProgressSink& progress, const LogSink& log) {
@@ -53,9 +69,7 @@ QuantizeResult quantize(const QuantizeOptions& options, const ProgressSink& prog
   ckpt::ExportOptions export_options;
   std::optional<CalibrationReport> measured;
   if (!options.calibrate.empty()) {
-    const std::vector<std::string> texts = read_calibration_texts(options.calibrate);
-    LoadedModel model = load_model(open_model(options.source, options.load, {}), progress, {});
-    measured = calibrate(model, source->files.names, texts, progress);
+    measured = measure(options, source->files.names, progress);
     result.calibration_tokens = measured->tokens;
     result.unseen_experts = measured->unseen_experts;
     export_options.calibration = &measured->calibration;

@@ -80,14 +80,6 @@ void select_runners(OpenedModel& model) {
   }
 }
 
-// Runners that are there only when asked for by name: the reference on weights that went through a physical layout.
-void add_layout_runner(OpenedModel& model) {
-  for (const layout::LayoutKind kind : layout::layout_kinds()) {
-    auto runner = layout::make_layout_runner(kind, model.pool.get());
-    if (runner->name() == model.options.moe_runner_backend) model.runners.push_back(std::move(runner));
-  }
-}
-
 std::int64_t context_for(const OpenedModel& model) {
   const std::int64_t asked = model.options.engine.context_length;
   if (asked > model.config.max_positions) {
@@ -158,6 +150,14 @@ std::vector<std::unique_ptr<Runner>> runners(ThreadPool& pool, cpu::Isa isa) {
   return list;
 }
 
+// The reference on weights that went through a physical layout.
+void add_layout_runner(std::vector<std::unique_ptr<Runner>>& list, const std::string& name, ThreadPool& pool) {
+  for (const layout::LayoutKind kind : layout::layout_kinds()) {
+    auto runner = layout::make_layout_runner(kind, &pool);
+    if (runner->name() == name) list.push_back(std::move(runner));
+  }
+}
+
 cpu::Isa isa_for(const std::string& limit) {
   const cpu::Features features = cpu::detect_features();
   if (limit == "auto") return cpu::choose_isa(features);
@@ -198,7 +198,7 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   model.pool = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_processors());
   model.backend = make_backend(options.device, *model.pool, model.isa);
   model.runners = runners(*model.pool, model.isa);
-  add_layout_runner(model);
+  add_layout_runner(model.runners, options.moe_runner_backend, *model.pool);
   model.choice = choose(model, asked);
   tell(log, LogLevel::info, model.choice.notes);
   if (!model.choice.recipes.empty()) model.recipe = model.choice.recipes.front();

@@ -115,6 +115,8 @@ std::vector<model::Family> families();
 std::vector<ckpt::Scheme> schemes();
 std::unique_ptr<Backend> make_backend(const std::string& device, ThreadPool& pool, cpu::Isa isa);
 std::vector<std::unique_ptr<Runner>> runners(ThreadPool& pool, cpu::Isa isa);
+// Adds the runner of a physical layout when `name` is one's; they are there only when asked for by name.
+void add_layout_runner(std::vector<std::unique_ptr<Runner>>& list, const std::string& name, ThreadPool& pool);
 
 // The instruction set to use when at most `limit` ("auto", "scalar", "avx2", "avx512", "avx512_bf16") may be.
 cpu::Isa isa_for(const std::string& limit);

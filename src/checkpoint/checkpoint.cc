@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "checkpoint/adapter.h"
 #include "checkpoint/index.h"
 #include "checkpoint/messages.h"
 #include "core/error.h"
@@ -35,7 +36,9 @@ Checkpoint::Checkpoint(std::string folder, HfConfig config) : folder_(std::move(
 
 std::unique_ptr<Checkpoint> Checkpoint::open(const std::string& folder) {
   check_folder(folder);
-  std::unique_ptr<Checkpoint> out(new Checkpoint(folder, HfConfig::load(join_path(folder, "config.json"))));
+  const std::string config = join_path(folder, "config.json");
+  if (!file_exists(config)) refuse_adapter(folder);
+  std::unique_ptr<Checkpoint> out(new Checkpoint(folder, HfConfig::load(config)));
   const std::string index_path = join_path(folder, kIndexName);
   if (file_exists(index_path)) {
     const MappedFile file(index_path);

@@ -193,7 +193,8 @@ class ShardWriter {
       }
     }
     fail(ErrorCode::unsupported, fmt::format("{}: calibration does not measure the inputs of this module", job.base),
-         "routed and shared experts, or a format without static input scales for --include");
+         "projections that the model computes as they are stored, or a format without static input scales for "
+         "--include");
   }
 
   void write_unit(const ReadyUnit& ready) {

@@ -17,6 +17,7 @@ app::ExplainOptions explain_options(const Options& o) {
   e.device = o.device;
   e.isa = o.isa;
   e.split = {o.tp, o.ep};
+  e.request = {o.recipe, o.moe_runner_backend, o.quantization, o.mxfp4_precision};
   e.row_invariant = o.batch_invariant;
   return e;
 }
@@ -42,7 +43,9 @@ void print_kind(const app::LayerKind& kind, const app::Split& split) {
   for (const app::Candidacy& c : kind.table) {
     fmt::print("  {:<20} {:<12} {:<4} {}\n", c.recipe, c.runner, c.ok ? "yes" : "no", c.reason);
   }
-  fmt::print("  > {}\n", kind.chosen.empty() ? "nothing runs these layers as they are stored" : kind.chosen);
+  fmt::print("  > {}\n", kind.chosen.empty()
+                             ? "nothing runs these layers in " + std::string(recipe_info(kind.recipe).name)
+                             : kind.chosen);
 }
 
 Json kind_json(const app::LayerKind& kind) {
@@ -59,6 +62,7 @@ Json kind_json(const app::LayerKind& kind) {
                            {"hidden", Json(kind.spec.width())},
                            {"intermediate", Json(kind.spec.intermediate)},
                            {"stored", Json(recipe_info(kind.stored).name)},
+                           {"recipe", Json(recipe_info(kind.recipe).name)},
                            {"experts_per_rank", Json(kind.experts_per_rank)},
                            {"intermediate_per_rank", Json(kind.inner_per_rank)},
                            {"split_problem", Json(kind.split_problem)},
@@ -67,7 +71,7 @@ Json kind_json(const app::LayerKind& kind) {
 }
 
 Json to_json(const app::Explanation& e, const Options& o) {
-  Json::Array kinds, problems(e.problems.begin(), e.problems.end());
+  Json::Array kinds, problems(e.problems.begin(), e.problems.end()), notes(e.notes.begin(), e.notes.end());
   for (const app::LayerKind& kind : e.kinds) kinds.push_back(kind_json(kind));
   const app::MemoryPlan& m = e.memory;
   return Json(Json::Object{{"architecture", Json(e.architecture)},
@@ -83,12 +87,14 @@ Json to_json(const app::Explanation& e, const Options& o) {
                                                             {"replicated", Json(m.replicated_bytes)},
                                                             {"weights", Json(m.weight_bytes())},
                                                             {"kv_per_token", Json(m.kv_bytes_per_token)}})},
+                           {"notes", Json(std::move(notes))},
                            {"problems", Json(std::move(problems))}});
 }
 
 void print(const app::Explanation& e, const Options& o) {
   fmt::print("{}: read as {}, device {}{}\n\n", e.architecture, e.scheme, o.device,
              o.tp > 1 ? fmt::format(", tp {}, ep {}", o.tp, o.ep) : "");
+  for (const std::string& note : e.notes) fmt::print("{}\n", note);
   for (const app::LayerKind& kind : e.kinds) print_kind(kind, {o.tp, o.ep});
   if (e.dense_layers > 0) fmt::print("{} layers without experts\n", e.dense_layers);
   const app::MemoryPlan& m = e.memory;

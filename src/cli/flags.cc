@@ -21,6 +21,7 @@ constexpr std::string_view kModelCommands = "run chat serve verify layer eval.gs
 constexpr std::string_view kOpenCommands = "run chat serve verify layer check explain quantize";
 constexpr std::string_view kEngineCommands = "run chat serve verify eval.gsm8k";
 constexpr std::string_view kRankCommands = "run chat verify eval.gsm8k";
+constexpr std::string_view kRecipeCommands = "run chat serve verify layer eval.gsm8k explain";
 
 void add_model_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"model,--model,--model-path", "MODEL", kOpenCommands,
@@ -29,17 +30,17 @@ void add_model_flags(Options& o, std::vector<Flag>& t) {
                "Folder of a checkpoint; with --base-url the name of the model there, by default the first", &o.model});
   t.push_back({"--dtype", "TYPE", kModelCommands,
                "auto, bfloat16 or float32; float32 computes everything in float32 on the reference runner", &o.dtype});
-  t.push_back({"--moe-runner-backend", "NAME", kModelCommands,
+  t.push_back({"--moe-runner-backend", "NAME", kRecipeCommands,
                "Who computes the experts: auto, cpu, reference, reference/LAYOUT, or a name of SGLang's, which stands "
                "for a recipe",
                &o.moe_runner_backend});
-  t.push_back({"--recipe", "NAME", "run chat serve verify layer eval.gsm8k bench.moe",
+  t.push_back({"--recipe", "NAME", "run chat serve verify layer eval.gsm8k explain bench.moe",
                "What the experts are computed in: auto (as stored), f32, bf16, fp8-tensor, fp8-block, nvfp4-w4a16, "
                "nvfp4-w4a4/cutedsl, nvfp4-w4a4/cutlass, mxfp4-w4a16 or mxfp4-w4a8",
                &o.recipe});
-  t.push_back({"--quantization", "NAME", kModelCommands,
+  t.push_back({"--quantization", "NAME", kRecipeCommands,
                "SGLang's name of the format that the checkpoint has; refused when it has another", &o.quantization});
-  t.push_back({"--flashinfer-mxfp4-moe-precision", "NAME", kModelCommands,
+  t.push_back({"--flashinfer-mxfp4-moe-precision", "NAME", kRecipeCommands,
                "Input of --moe-runner-backend flashinfer_mxfp4: default (MXFP8), bf16 or fp8", &o.mxfp4_precision});
   t.push_back({"--disable-shared-experts-fusion", "", kModelCommands,
                "Keep shared experts apart from the routed ones, the default here", &o.disable_shared_experts_fusion});

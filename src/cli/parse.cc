@@ -54,6 +54,15 @@ struct AddOption {
             v.uses->push_back({v.flag, ""});
           },
           flag.help);
+    } else if (flag.value.substr(flag.value.size() - 1) == ".") {  // "NAMES...": several words
+      option = app->add_option_function<std::vector<std::string>>(
+          std::string(flag.names),
+          [v](const std::vector<std::string>& words) {
+            std::string text;
+            for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+            v.uses->push_back({v.flag, text});
+          },
+          flag.help);
     } else {
       option = app->add_option_function<std::string>(
           std::string(flag.names),

@@ -1,7 +1,9 @@
 #include "cli/sglang_flags.h"
 
+#include <algorithm>
 #include <array>
 
+#include "checkpoint/adapter.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -13,12 +15,12 @@ using Where = SglangWhere;
 constexpr std::string_view kOneRank = "this build runs one rank";
 constexpr std::string_view kServedByOne = "one rank serves: this build has no others, and answers are the same";
 constexpr std::string_view kNoSpeculation = "there is no speculative decoding";
-constexpr std::string_view kNoLora = "there are no adapters";
 constexpr std::string_view kNoGraph = "nothing to do: no graph is captured";
 constexpr std::string_view kByTokens = "thoughts are told apart by the tokenizer's control tokens, whatever the name";
 constexpr std::string_view kNoA2a = "nothing to do: tokens stay on their rank";
 constexpr std::string_view kNoEplb = "nothing to do: experts are not moved between ranks";
 constexpr std::string_view kNoKt = "experts are not split between CPU and GPU yet";
+constexpr std::string_view kNoLora = "LoRA is not applied; merge the adapter into its base model";
 constexpr std::string_view kAhead = "nothing to do: kernels are built ahead of time, without tactics to try";
 
 // The order is that of moe-runner-spec 7.1, then the flags of the two seeds and of common launch lines.
@@ -90,6 +92,13 @@ constexpr std::array kFlags = {
     SglangFlag{"--kt-threadpool-count", "N", "thread pools of CPU experts", Rule::never, "", "use --threads"},
     SglangFlag{"--kt-num-gpu-experts", "N", "experts kept on the GPU", Rule::never, "", kNoKt},
     SglangFlag{"--kt-max-deferred-experts-per-token", "N", "experts computed a layer late", Rule::never, "", kNoKt},
+    SglangFlag{"--enable-lora", "", "serve LoRA adapters", Rule::never, "", kNoLora},
+    SglangFlag{"--lora-paths", "PATHS...", "LoRA adapters to load", Rule::never, "", kNoLora},
+    SglangFlag{"--lora-target-modules", "NAMES...", "modules that LoRA adapters change", Rule::never, "", kNoLora},
+    SglangFlag{"--max-lora-rank", "N", "largest rank of LoRA adapters", Rule::never, "", kNoLora},
+    SglangFlag{"--max-loras-per-batch", "N", "LoRA adapters in a batch", Rule::never, "", kNoLora},
+    SglangFlag{"--max-loaded-loras", "N", "LoRA adapters in memory", Rule::never, "", kNoLora},
+    SglangFlag{"--lora-backend", "NAME", "kernels of LoRA", Rule::never, "", kNoLora},
     SglangFlag{"--fp8-gemm-backend", "NAME", "kernels of dense FP8 layers", Rule::any, "",
                "mapped to the dense kernels of this machine, which are chosen by recipe"},
     SglangFlag{"--fp4-gemm-backend", "NAME", "kernels of dense FP4 layers", Rule::any, "",
@@ -152,8 +161,6 @@ constexpr std::array kFlags = {
                Where::serve},
     SglangFlag{"--speculative-draft-model-path", "MODEL", "the draft model", Rule::never, "", kNoSpeculation,
                Where::serve},
-    SglangFlag{"--enable-lora", "", "adapters", Rule::never, "", kNoLora, Where::serve},
-    SglangFlag{"--lora-paths", "LIST", "adapters", Rule::never, "", kNoLora, Where::serve},
     SglangFlag{"--is-embedding", "", "embeddings", Rule::never, "", "answers are text", Where::serve},
     SglangFlag{"--disaggregation-mode", "MODE", "prompts and answers on different servers", Rule::only, "null",
                kOneRank, Where::serve},
@@ -173,6 +180,21 @@ std::string spoken(const SglangUse& use) {
   return use.value.empty() ? name : name + " " + use.value;
 }
 
+// " (q_proj, v_proj)" for adapters (PATH or NAME=PATH, separated by spaces) whose files are here and say it.
+std::string adapted_modules(const SglangUse& use) {
+  std::string text;
+  if (use.flag->names != "--lora-paths") return text;
+  std::string_view rest = use.value;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    for (const std::string& name : ckpt::adapter_modules(std::string(word.substr(word.find('=') + 1)))) {
+      text += (text.empty() ? " (" : ", ") + name;
+    }
+  }
+  return text.empty() ? text : text + ")";
+}
+
 }  // namespace
 
 std::span<const SglangFlag> sglang_flags() { return kFlags; }
@@ -181,7 +203,7 @@ std::vector<std::string> sglang_notes(const std::vector<SglangUse>& uses) {
   std::vector<std::string> notes;
   for (const SglangUse& use : uses) {
     const SglangFlag& f = *use.flag;
-    const std::string what = spoken(use) + ": " + std::string(f.outcome);
+    const std::string what = spoken(use) + adapted_modules(use) + ": " + std::string(f.outcome);
     if (f.rule == Rule::never) fail(ErrorCode::unsupported, what, "", "leave the flag out");
     if (f.rule == Rule::only && !has_word(f.accepted, use.value)) {
       std::string accepted(f.accepted);

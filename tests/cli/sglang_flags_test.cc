@@ -67,6 +67,8 @@ TEST(SglangFlags, RefusalsNameTheFlagAndWhatWorks) {
   expect_refused({"run", "m", "--moe-a2a-backend", "deepep"}, "expected none");
   expect_refused({"run", "m", "--deepep-mode", "fast"}, "auto, normal, low_latency");
   expect_refused({"run", "m", "--enable-eplb"}, "--enable-eplb");
+  expect_refused({"run", "m", "--enable-lora"}, "--enable-lora: LoRA is not applied");
+  expect_refused({"run", "m", "--lora-paths", "a=b", "c", "--tp", "1"}, "--lora-paths a=b c: LoRA");
   expect_refused({"run", "m", "--speculative-moe-runner-backend", "triton"}, "speculative");
   expect_refused({"eval", "gsm8k", "m", "--data", "d", "--kt-weight-path", "w"}, "--kt-weight-path w");
 }
@@ -143,6 +145,13 @@ TEST(SglangFlags, TheWholeListIsKnown) {
                            "--kt-threadpool-count",
                            "--kt-num-gpu-experts",
                            "--kt-max-deferred-experts-per-token",
+                           "--enable-lora",
+                           "--lora-paths",
+                           "--lora-target-modules",
+                           "--max-lora-rank",
+                           "--max-loras-per-batch",
+                           "--max-loaded-loras",
+                           "--lora-backend",
                            "--quantization",
                            "--fp8-gemm-backend",
                            "--fp4-gemm-backend",

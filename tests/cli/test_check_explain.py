@@ -116,6 +116,39 @@ def test_explain_lists_every_runner_and_recipe(quantised, tmp_path):
     assert table["nvfp4-w4a4/cutedsl", "reference"]["ok"]
 
 
+@pytest.mark.parametrize("flags,chosen", [
+    (("--recipe", "nvfp4-w4a4/cutedsl"), "nvfp4-w4a4/cutedsl on cpu"),
+    (("--moe-runner-backend", "reference"), "nvfp4-w4a16 on reference"),
+    (("--moe-runner-backend", "flashinfer_cutlass", "--quantization", "modelopt_fp4"), "nvfp4-w4a4/cutlass on cpu"),
+    (("--moe-runner-backend", "flashinfer_cutedsl"), "nvfp4-w4a4/cutedsl on cpu"),
+    (("--recipe", "f32"), "f32 on reference"),
+    (("--moe-runner-backend", "reference/rows8"), None),
+])
+def test_explain_says_what_flags_would_choose(quantised, tmp_path, flags, chosen):
+    """The same as `sluice run` announces."""
+    done, value = report("explain", quantised, tmp_path, *flags)
+    ran = sluice("run", quantised, "-p", "Question:", "-n", "1", *flags)
+    if chosen is None:  # a layout that does not hold 4-bit weights: both refuse
+        assert (done.returncode == 0) == (ran.returncode == 0)
+        return
+    assert done.returncode == 0 and value["layer_kinds"][0]["chosen"] == chosen, done.stdout
+    recipe, runner = chosen.split(" on ")
+    assert ran.returncode == 0 and f"recipe {recipe}, runner {runner}" in ran.stderr, ran.stderr
+    assert all(note in ran.stderr for note in value["notes"]) and len(value["notes"]) == sum("flashinfer" in f or "modelopt" in f for f in flags)
+
+
+@pytest.mark.parametrize("flags,code,words", [
+    (("--recipe", "bf16"), 4, "nvfp4-w4a16"),
+    (("--recipe", "fp4"), 2, "nvfp4-w4a4/cutedsl"),
+    (("--moe-runner-backend", "cutedsl"), 2, "flashinfer_cutedsl"),
+    (("--quantization", "fp8"), 4, "fp8"),
+])
+def test_explain_refuses_flags_as_run_does(quantised, flags, code, words):
+    explained, ran = sluice("explain", quantised, *flags), sluice("run", quantised, "-p", "x", *flags)
+    assert explained.returncode == ran.returncode == code and words in explained.stderr
+    assert explained.stderr.splitlines()[-1] == ran.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize("flags,words", [(("--tp", "4", "--ep", "3"), "divide"), (("--device", "tpu"), "cpu or cuda")])
 def test_explain_refuses_sizes_that_make_no_sense(flags, words):
     done = sluice("explain", QWEN, *flags)

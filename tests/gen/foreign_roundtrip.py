@@ -53,6 +53,41 @@ def loaded_by_them(folder):
     return model.state_dict()
 
 
+def ulps(a, b):
+    """Distance of two float32 arrays of equal signs, in units of the last place."""
+    return np.abs(a.view(np.int32).astype(np.int64) - b.view(np.int32).astype(np.int64))
+
+
+def next_to_a_tie(values):
+    """Which float32 values lie within two units of the middle between two bfloat16 numbers."""
+    low = values.view(np.int32) & 0xFFFF
+    return np.abs(low - 0x8000) <= 2
+
+
+def explain_nvfp4(folder, ours, theirs):
+    """The package computes code * (block scale / global scale), we code * block scale * (1 / global scale): equal numbers with
+    other roundings in float32. Its bfloat16 weights are exactly its float32 ones rounded; they differ from ours only where
+    a value is the middle between two bfloat16 numbers, which happens because amax / 2688 of bfloat16 weights is a short fraction."""
+    from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+    stored = safetensors.torch.load_file(folder / "model.safetensors")
+    farthest = differ = 0
+    for name, our in ours.items():
+        if name.split(".")[0] not in PARTS:
+            continue
+        part, layer, expert = name.split(".")
+        module = f"model.layers.{layer}.mlp.experts.{expert}.{part}_proj"
+        packed, scale = stored[module + ".weight_packed"], stored[module + ".weight_scale"].float()
+        codes = unpack_fp4_from_uint8(packed, packed.shape[0], packed.shape[1] * 2, dtype=torch.float32)
+        formula = codes * (scale / stored[module + ".weight_global_scale"]).repeat_interleave(16, 1)
+        loaded = theirs[module + ".weight"]
+        assert torch.equal(formula.to(loaded.dtype), loaded), module
+        other = (torch.from_numpy(our).to(loaded.dtype) != loaded).numpy()
+        assert next_to_a_tie(our[other]).all() and next_to_a_tie(formula.numpy()[other]).all(), module
+        farthest, differ = max(farthest, int(ulps(our, formula.numpy()).max())), differ + int(other.sum())
+    print(f"nvfp4 in float32: at most {farthest} units of the last place apart; all {differ} weights that differ as bfloat16 lie within "
+          "two units of a tie of that rounding", flush=True)
+
+
 def compare_ours(build, work):
     for form in ("nvfp4", "mxfp4", "fp8", "fp8-block"):
         folder = work / f"ours-{form}"
@@ -73,6 +108,8 @@ def compare_ours(build, work):
             worst = max(worst, float((np.abs(our - their) / np.maximum(np.abs(our), 1e-30)).max()))
         dtype = theirs["model.layers.0.mlp.experts.0.up_proj.weight"].dtype
         print(f"{form}: {same} of {total} weights equal as {dtype}, largest relative difference {worst:.3g}", flush=True)
+        if form == "nvfp4":
+            explain_nvfp4(folder, ours, theirs)
 
 
 # Tiny checkpoints of theirs.
