@@ -403,7 +403,8 @@ bool check_case(const Layer& layer, std::int64_t tokens, std::int32_t k, Plan pl
   return ok;
 }
 
-constexpr Plan kPlans[] = {{8, 1}, {8, 2}, {8, 4}, {16, 1}, {16, 2}, {32, 1}, {64, 1}, {128, 1}};
+constexpr Plan kPlans[] = {{8, 1},        {8, 2},  {8, 1, true}, {8, 2, true}, {16, 1},
+                           {16, 1, true}, {16, 2}, {32, 1},      {64, 1},      {128, 1}};
 
 int check_all() {
   int bad = 0;
@@ -441,12 +442,9 @@ struct Model {
   std::int32_t experts, k, hidden, intermediate;
 };
 
-constexpr Model kModels[] = {{"qwen3-30b", 128, 8, 2048, 768},
-                             {"deepseek-v3-ep8", 32, 1, 7168, 2048},
-                             {"mixtral-8x7b", 8, 2, 4096, 14336},
-                             {"qwen3-235b", 128, 8, 4096, 1536},
-                             {"gpt-oss-120b", 128, 4, 2880, 2880},
-                             {"square-8192", 8, 1, 8192, 8192}};
+constexpr Model kModels[] = {{"qwen3-30b", 128, 8, 2048, 768},     {"deepseek-v3-ep8", 32, 1, 7168, 2048},
+                             {"mixtral-8x7b", 8, 2, 4096, 14336},  {"qwen3-235b", 128, 8, 4096, 1536},
+                             {"gpt-oss-120b", 128, 4, 2880, 2880}, {"square-8192", 8, 1, 8192, 8192}};
 
 double floor_us(const Layer& layer, const Run& run) {
   const Shape& s = layer.shape;
@@ -460,7 +458,7 @@ double floor_us(const Layer& layer, const Run& run) {
 // Plans worth trying for this many rows an expert.
 bool worth_trying(const Plan& plan, double rows) {
   if (plan.token_tile <= 16 && rows > 2 * plan.token_tile) return false;
-  if (plan.split > 1 && rows > 4) return false;
+  if ((plan.split > 1 || plan.half_tiles) && rows > 4) return false;
   return plan.token_tile >= rows / 64 && plan.token_tile <= std::max(16.0, 8 * rows);
 }
 
@@ -474,7 +472,8 @@ int time_model(Timer& timer, const Model& m, Format f, const std::vector<std::in
     const Plan chosen = choose_plan(layer.shape, ActivationKind::swiglu, t, m.k, m.experts, 132);
     double chosen_us = 0.0;
     for (const Plan plan : kPlans) {
-      const bool is_chosen = plan.token_tile == chosen.token_tile && plan.split == chosen.split;
+      const bool is_chosen =
+          plan.token_tile == chosen.token_tile && plan.split == chosen.split && plan.half_tiles == chosen.half_tiles;
       if (!is_chosen && (!all || !worth_trying(plan, rows))) continue;
       Run run(layer, t, m.k, plan, false);
       run.run_poisoned();
@@ -497,7 +496,7 @@ int time_model(Timer& timer, const Model& m, Format f, const std::vector<std::in
             [&] { check(launch_experts(run.args, timer.stream), "launch"); });
       }
       char text[64];
-      std::snprintf(text, sizeof text, " %d/%d:%.1f", plan.token_tile, plan.split, us);
+      std::snprintf(text, sizeof text, " %d/%d%s:%.1f", plan.token_tile, plan.split, plan.half_tiles ? "h" : "", us);
       line += text;
       if (is_chosen) {
         std::snprintf(text, sizeof text, " (fc1 %.1f fc2 %.1f)", phase_us[0], phase_us[1]);

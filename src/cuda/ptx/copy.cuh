@@ -64,6 +64,15 @@ __device__ __forceinline__ void store_matrix_transposed(std::uint32_t row, std::
                : "memory");
 }
 
+__device__ __forceinline__ void store_shared(std::uint32_t to, std::uint32_t value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(std::uint32_t to, std::int32_t a, std::int32_t b, std::int32_t c,
+                                             std::int32_t d) {
+  asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
 // Two floats rounded to bf16, the first in the low half.
 __device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
   std::uint32_t packed;

@@ -13,7 +13,7 @@ namespace sluice::cuda::sm90 {
 struct GemmSide {
   const std::uint8_t* weights;
   std::int64_t expert_bytes;
-  const float* block_scale;   // fp8_block: [E][tiles][k_blocks][4]
+  const float* block_scale;   // fp8_block: [E][packed tiles][k_blocks][4]
   const float* row_scale;     // fp8_tensor: [E][records * 64]
   const float* bias;          // or nullptr
   const std::uint8_t* image;  // [k_blocks][P][128]
@@ -21,7 +21,8 @@ struct GemmSide {
   float image_static_scale;
   std::int32_t k_blocks;
   std::int32_t records;
-  std::int32_t tiles;
+  std::int32_t tile_records;  // 4, or 2 = half tiles
+  std::int32_t tiles;         // row tiles
 };
 
 // The activation as s(g) = min(g' sigmoid(g' (a1 + a3 g'^2)), cap), g' = min(gate, gate_limit), times
@@ -50,18 +51,27 @@ struct GemmArgs {
 inline constexpr int kConsumers = 256;  // two warpgroups of 128 rows each
 inline constexpr int kThreads = 384;    // and one that loads and stores
 
+inline constexpr int kItemBytes = 32;
+
 constexpr int align_up(int value, int to) { return (value + to - 1) / to * to; }
 
 // Shared memory of a kernel with token tiles of up to NT rows, in bytes from the start of the dynamic part.
 template <int NT>
 struct SharedLayout {
-  static constexpr int kMaxSplit = NT == 8 ? 4 : NT == 16 ? 2 : 1;
+  // Tiles this small go to the intermediate straight from registers: fewer hops until FC2 can read them.
+  static constexpr bool kDirect = NT <= 16;
+  static constexpr int kMaxSplit = NT <= 16 ? 2 : 1;
+  // A stage is one K block of a row tile, or two K blocks of a half tile.
+  static constexpr bool kHalfTiles = NT <= 16;
+  static constexpr int kBlocks = kHalfTiles ? 2 : 1;
   static constexpr int kStageA = kTileRecords * kRecordBytes;
-  static constexpr int kStageB = NT * kBlockBytes;
+  static constexpr int kTokenBlock = NT * kBlockBytes;
+  static constexpr int kStageB = kBlocks * kTokenBlock;
   static constexpr int kReduce = (kMaxSplit - 1) * kConsumers * NT * 4;
   static constexpr int kStaging = NT * 256;
-  static constexpr int kScaleBytes = 16 + NT * 4;  // of one stage
-  static constexpr int kFixed = kStaging + kReduce + 256;
+  static constexpr int kScaleBlock = 16 + NT * 4;  // weight scales, then token scales of a K block
+  static constexpr int kScaleBytes = kBlocks * kScaleBlock;
+  static constexpr int kFixed = kStaging + kReduce + 384;
   static constexpr int kLimit = 227 * 1024;
   static constexpr int kStages = (kLimit - kFixed) / (kStageA + kStageB + kScaleBytes) > 6
                                      ? 6
@@ -74,8 +84,9 @@ struct SharedLayout {
   // fp8 stages one block of FC1 only; the second one's place serves the exchange of amax.
   static constexpr int kAmax = kStagingAt + NT * kBlockBytes;  // [8][NT] f32
   static constexpr int kInverse = kAmax + 8 * NT * 4;          // [NT] f32
-  static constexpr int kBarriers = align_up(kScales + kStages * kScaleBytes, 8);
-  static constexpr int kFull = kBarriers;
+  static constexpr int kBarriers = align_up(kScales + kStages * kScaleBytes, 16);
+  static constexpr int kItems = kBarriers;  // a WorkItem for each stage
+  static constexpr int kFull = kItems + kStages * kItemBytes;
   static constexpr int kEmpty = kFull + 8 * kStages;
   static constexpr int kReduceFull = kEmpty + 8 * kStages;
   static constexpr int kReduceEmpty = kReduceFull + 8;

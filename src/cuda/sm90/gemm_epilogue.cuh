@@ -25,6 +25,11 @@ struct RowTerms {
   float bias[2][2];
 };
 
+// First packed row of record m of the warpgroup.
+__device__ __forceinline__ std::int32_t packed_row(const Consumer& c, const GemmSide& side, const WorkItem& w, int m) {
+  return (w.row_tile * side.tile_records + c.group * (side.tile_records / 2) + m) * kRecordRows;
+}
+
 template <Format F>
 __device__ __forceinline__ RowTerms load_row_terms(const Consumer& c, const GemmSide& side, const WorkItem& w) {
   RowTerms t;
@@ -33,8 +38,7 @@ __device__ __forceinline__ RowTerms load_row_terms(const Consumer& c, const Gemm
   for (int m = 0; m < 2; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::int32_t row =
-          ((w.row_tile * kTileRecords + 2 * c.group + m) * kRecordRows) + c.warp * 16 + (c.lane >> 2) + 8 * half;
+      const std::int32_t row = packed_row(c, side, w, m) + c.warp * 16 + (c.lane >> 2) + 8 * half;
       const bool present = row < rows;
       t.bias[m][half] = present && side.bias != nullptr ? __ldg(side.bias + w.expert * rows + row) : 0.0f;
       if constexpr (F == Format::fp8_tensor) {
@@ -181,6 +185,41 @@ __device__ __forceinline__ void store_unquantised(const Consumer& c, const GemmA
   }
 }
 
+// Straight from registers to the image, two bytes at a time; each warp then counts its part as ready.
+template <int NT, Format F>
+__device__ __forceinline__ void store_direct(const Consumer& c, const GemmArgs& args, const WorkItem& w,
+                                             const Accumulators<NT>& acc) {
+  const float* inverse = reinterpret_cast<const float*>(c.shared + SharedLayout<NT>::kInverse);
+  const float static_inverse = F == Format::fp8_tensor ? __fdiv_rn(1.0f, args.h_static_scale) : 0.0f;
+  const bool half = args.sides[0].tile_records < kTileRecords;
+  const std::int64_t kb = F == Format::bf16 && !half ? w.row_tile * 2 + c.group : w.row_tile;
+
+  const std::int32_t within = 2 * (c.lane >> 2);
+#pragma unroll
+  for (int e = 0; e < NT / 4; ++e) {
+    const std::int32_t token = 8 * (e / 2) + 2 * (c.lane & 3) + e % 2;
+    const std::int64_t row = w.first_row + token;
+    const float low = acc[0][4 * (e / 2) + e % 2];
+    const float high = acc[1][4 * (e / 2) + e % 2];
+    if (token >= w.rows || kb >= args.sides[1].k_blocks) continue;
+    if constexpr (F == Format::bf16) {  // a half tile has one record a warpgroup and one K block
+      const std::uint32_t pair = ptx::pack_bf16(low, high);
+      const std::int32_t chunk = half ? 4 * c.group + c.warp : c.warp;
+      const std::int64_t at = image_offset(kb, row, chunk, args.padded_rows) + within;
+      *reinterpret_cast<std::uint16_t*>(args.h + at) = static_cast<std::uint16_t>(pair);
+      if (half) continue;
+      const std::int64_t at_high = image_offset(kb, row, 4 + c.warp, args.padded_rows) + within;
+      *reinterpret_cast<std::uint16_t*>(args.h + at_high) = static_cast<std::uint16_t>(pair >> 16);
+    } else {
+      const float f = F == Format::fp8_block ? inverse[token] : static_inverse;
+      const std::int64_t at = image_offset(kb, row, 4 * c.group + c.warp, args.padded_rows) + within;
+      *reinterpret_cast<std::uint16_t*>(args.h + at) = static_cast<std::uint16_t>(ptx::pack_e4m3(low * f, high * f));
+    }
+  }
+  __syncwarp();
+  if (c.lane == 0) ptx::add_release(args.routes.ready + w.token_tile, 1);
+}
+
 // `staging_busy`: the storing warp still owes a signal that the staging area may be overwritten.
 __device__ __forceinline__ void wait_staging_free(bool& staging_busy) {
   if (staging_busy) ptx::barrier_sync(kBarrierStagingFree, kStoringThreads);
@@ -193,6 +232,7 @@ __device__ __forceinline__ void finish_first(const Consumer& c, const GemmArgs& 
   activate<NT, F, Curve>(c, args, w, terms, acc);
   if (F == Format::fp8_tensor && args.h_f32 != nullptr) return store_unquantised<NT>(c, args, w, acc);
   if constexpr (F == Format::fp8_block) group_scales<NT>(c, args, w, acc);
+  if constexpr (SharedLayout<NT>::kDirect) return store_direct<NT, F>(c, args, w, acc);
   wait_staging_free(staging_busy);
   if constexpr (F == Format::bf16) {
 #pragma unroll
@@ -231,6 +271,7 @@ __device__ __forceinline__ void finish_second(const Consumer& c, const GemmArgs&
   const std::int32_t groups = (w.rows + kRowGroup - 1) / kRowGroup;
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
+    if (m >= args.sides[1].tile_records / 2) break;
 #pragma unroll
     for (int j = 0; j < NT / 8; ++j) {
       if (j >= groups) break;
@@ -243,7 +284,7 @@ __device__ __forceinline__ void finish_second(const Consumer& c, const GemmArgs&
                                     finish<F>(d[3], x.y, terms.scale[m][1], terms.bias[m][1])));
     }
     ptx::barrier_sync(kBarrierGroup + c.group, 128);
-    copy_slot_rows<NT>(c, args, w, ((w.row_tile * kTileRecords + 2 * c.group + m) * kRecordRows));
+    copy_slot_rows<NT>(c, args, w, packed_row(c, args.sides[1], w, m));
     ptx::barrier_sync(kBarrierGroup + c.group, 128);
   }
 }

@@ -39,6 +39,34 @@ __device__ __forceinline__ void init_barriers(std::uint32_t base, std::uint32_t 
   ptx::fence_mbarrier_init();
 }
 
+// Where a row tile lies in the packed weights.
+struct TileSource {
+  const std::uint8_t* codes;  // of K block 0
+  const float* scale;         // of K block 0
+  std::uint32_t bytes;        // of a K block
+  std::uint32_t stride;       // from a K block to the next
+};
+
+__device__ __forceinline__ TileSource tile_source(const GemmSide& side, const WorkItem& w) {
+  const std::int32_t first = w.row_tile * side.tile_records;  // record
+  const std::int32_t packed = first / kTileRecords;
+  const std::int32_t packed_tiles = (side.records + kTileRecords - 1) / kTileRecords;
+  TileSource t;
+  t.stride = min(kTileRecords, side.records - packed * kTileRecords) * kRecordBytes;
+  t.bytes = min(side.tile_records, side.records - first) * kRecordBytes;
+  t.codes = side.weights + w.expert * side.expert_bytes +
+            static_cast<std::int64_t>(packed) * side.k_blocks * kTileRecords * kRecordBytes +
+            (first % kTileRecords) * kRecordBytes;
+  t.scale = side.block_scale + (static_cast<std::int64_t>(w.expert) * packed_tiles + packed) * side.k_blocks * 4;
+  return t;
+}
+
+// K blocks of a stage.
+template <int NT>
+__device__ __forceinline__ std::int32_t stage_blocks(const GemmSide& side) {
+  return SharedLayout<NT>::kHalfTiles && side.tile_records < kTileRecords ? 2 : 1;
+}
+
 // Weight records, with the scales of their blocks. One thread.
 template <int NT, Format F>
 __device__ __forceinline__ void load_weights(const GemmArgs& args, const WorkList& work, const Place& place,
@@ -48,25 +76,23 @@ __device__ __forceinline__ void load_weights(const GemmArgs& args, const WorkLis
   for (WorkCursor at(place.first, place.step, work.total()); !at.done(); at.next()) {
     const WorkItem w = work.item(at.index());
     const GemmSide& side = args.sides[w.side];
-    const std::int32_t records = min(kTileRecords, side.records - w.row_tile * kTileRecords);
-    const std::uint32_t bytes = records * kRecordBytes;
+    const TileSource source = tile_source(side, w);
     const KRange range = k_range(side.k_blocks, place.rank, place.split);
-    const std::uint8_t* from = side.weights + w.expert * side.expert_bytes +
-                               static_cast<std::int64_t>(w.row_tile) * side.k_blocks * S::kStageA +
-                               static_cast<std::int64_t>(range.begin) * bytes;
-    const float* scale =
-        side.block_scale +
-        ((static_cast<std::int64_t>(w.expert) * side.tiles + w.row_tile) * side.k_blocks + range.begin) * 4;
-    for (std::int32_t kb = range.begin; kb < range.end; ++kb) {
+    const std::int32_t step = stage_blocks<NT>(side);
+    for (std::int32_t kb = range.begin; kb < range.end; kb += step) {
       const std::uint32_t full = base + S::kFull + 8 * ring.stage;
+      const std::int32_t blocks = min(step, range.end - kb);
       ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
-      ptx::mbarrier_arrive_expect(full, bytes + (F == Format::fp8_block ? 16 : 0));
-      ptx::bulk_load(base + S::kA + ring.stage * S::kStageA, from, bytes, full);
-      if constexpr (F == Format::fp8_block) {
-        ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes, scale, 16, full);
-        scale += 4;
+      if (kb == range.begin) put_item(item_slot<NT>(base, ring.stage), w);
+      ptx::mbarrier_arrive_expect(full, blocks * (source.bytes + (F == Format::fp8_block ? 16 : 0)));
+      for (std::int32_t i = 0; i < blocks; ++i) {
+        ptx::bulk_load(base + S::kA + ring.stage * S::kStageA + i * (S::kStageA / 2),
+                       source.codes + static_cast<std::int64_t>(kb + i) * source.stride, source.bytes, full);
+        if constexpr (F == Format::fp8_block) {
+          ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes + i * S::kScaleBlock,
+                         source.scale + (kb + i) * 4, 16, full);
+        }
       }
-      from += bytes;
       ring.advance();
     }
   }
@@ -77,26 +103,33 @@ template <int NT, Format F>
 __device__ __forceinline__ void load_tokens(const GemmArgs& args, const WorkList& work, const Place& place,
                                             std::uint32_t base) {
   using S = SharedLayout<NT>;
+  constexpr std::uint32_t kParts = NT == kWideTokens ? 2 : S::kDirect ? kConsumers / 32 : 1;
   RingCursor<S::kStages> ring;
   for (WorkCursor at(place.first, place.step, work.total()); !at.done(); at.next()) {
     const WorkItem w = work.item(at.index());
     const GemmSide& side = args.sides[w.side];
     const std::uint32_t groups = (w.rows + kRowGroup - 1) / kRowGroup;
     const KRange range = k_range(side.k_blocks, place.rank, place.split);
+    const std::int32_t step = stage_blocks<NT>(side);
     if (w.side == 1 && args.wait_ready) {
-      const std::uint32_t parts = args.sides[0].tiles * (NT == kWideTokens ? 2 : 1);
+      const std::uint32_t parts = args.sides[0].tiles * kParts;
       while (ptx::load_acquire(args.routes.ready + w.token_tile) < parts) {
       }
       ptx::fence_async_global();
     }
-    for (std::int32_t kb = range.begin; kb < range.end; ++kb) {
+    for (std::int32_t kb = range.begin; kb < range.end; kb += step) {
       const std::uint32_t full = base + S::kFull + 8 * ring.stage;
-      const std::int64_t row = kb * args.padded_rows + w.first_row;
+      const std::int32_t blocks = min(step, range.end - kb);
       ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
-      ptx::mbarrier_arrive_expect(full, groups * (1024 + (F == Format::fp8_block ? 32 : 0)));
-      ptx::bulk_load(base + S::kB + ring.stage * S::kStageB, side.image + row * kBlockBytes, groups * 1024, full);
-      if constexpr (F == Format::fp8_block) {
-        ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes + 16, side.image_scale + row, groups * 32, full);
+      ptx::mbarrier_arrive_expect(full, blocks * groups * (1024 + (F == Format::fp8_block ? 32 : 0)));
+      for (std::int32_t i = 0; i < blocks; ++i) {
+        const std::int64_t row = (kb + i) * args.padded_rows + w.first_row;
+        ptx::bulk_load(base + S::kB + ring.stage * S::kStageB + i * S::kTokenBlock, side.image + row * kBlockBytes,
+                       groups * 1024, full);
+        if constexpr (F == Format::fp8_block) {
+          ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes + i * S::kScaleBlock + 16,
+                         side.image_scale + row, groups * 32, full);
+        }
       }
       ring.advance();
     }
@@ -142,11 +175,16 @@ __device__ __forceinline__ void consume(const GemmArgs& args, const WorkList& wo
   bool staging_busy = false;
   std::uint32_t sequence = 0;
   for (WorkCursor at(place.first, place.step, work.total()); !at.done(); at.next(), ++sequence) {
-    const WorkItem w = work.item(at.index());
+    ptx::mbarrier_wait(c.base + SharedLayout<NT>::kFull + 8 * ring.stage, ring.phase);
+    const WorkItem w = get_item(c.shared, SharedLayout<NT>::kItems + ring.stage * kItemBytes);
     const GemmSide& side = args.sides[w.side];
     const KRange range = k_range(side.k_blocks, place.rank, place.split);
     Accumulators<NT> acc;
-    multiply<NT, NT, F>(c, ring, range.end - range.begin, acc);
+    if (SharedLayout<NT>::kHalfTiles && side.tile_records < kTileRecords) {
+      multiply_half<NT, F>(c, ring, range.end - range.begin, w.row_tile, acc);
+    } else {
+      multiply<NT, NT, F>(c, ring, range.end - range.begin, acc);
+    }
     const RowTerms terms = load_row_terms<F>(c, side, w);
     if constexpr (SharedLayout<NT>::kMaxSplit > 1) {
       if (place.split > 1) reduce_over_cluster<NT>(c, place.rank, place.split, sequence, acc);
@@ -178,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
   ptx::allow_next_kernel();
   const WorkList work(args);
   if (warp >= kConsumers / 32) {
-    ptx::registers_shrink<40>();
+    ptx::registers_shrink<NT == kWideTokens ? 40 : 72>();
     const std::int32_t role = warp - kConsumers / 32;
     if (role == 0 && lane == 0) load_weights<NT, F>(args, work, place, base);
     if (role == 1 && lane == 0) load_tokens<NT, F>(args, work, place, base);
@@ -187,11 +225,11 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
       if (role >= 2 && staged) {
         store_intermediate_wide<F>(args, work, place.first, place.step, base, role - 2, lane == 0);
       }
-    } else {
+    } else if constexpr (!SharedLayout<NT>::kDirect) {
       if (role == 2 && place.rank == 0 && staged) store_intermediate<NT, F>(args, work, place, base, lane == 0);
     }
   } else {
-    ptx::registers_grow<232>();
+    ptx::registers_grow<NT == kWideTokens ? 232 : 216>();
     const Consumer c{shared, base, warp / 4, warp % 4, lane};
     if constexpr (NT == kWideTokens) {
       consume_wide<F, Curve>(args, work, place.first, place.step, c);

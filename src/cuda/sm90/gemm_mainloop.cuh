@@ -28,13 +28,15 @@ __device__ __forceinline__ void release_stage(const Consumer& c, std::uint32_t s
 template <int NT>
 using Accumulators = float[2][NT / 2];  // [record of the warpgroup][element of the m64 fragment]
 
-// One K block of record m into d.
+// One K block of a record into d; `block` of the stage.
 template <int NT, int N, ptx::Operand Type, int Count>
-__device__ __forceinline__ void multiply_block(const Consumer& c, std::uint32_t stage, int m, float (&d)[Count],
-                                               bool accumulate) {
+__device__ __forceinline__ void multiply_block(const Consumer& c, std::uint32_t stage, int block, std::int32_t record,
+                                               float (&d)[Count], bool accumulate) {
   using S = SharedLayout<NT>;
-  const std::uint64_t a = ptx::swizzled_operand(c.base + S::kA + stage * S::kStageA + (2 * c.group + m) * kRecordBytes);
-  const std::uint64_t b = ptx::swizzled_operand(c.base + S::kB + stage * S::kStageB);
+  const std::uint64_t a =
+      ptx::swizzled_operand(c.base + S::kA + stage * S::kStageA + block * (S::kStageA / 2) + record * kRecordBytes);
+  const std::uint64_t b = ptx::swizzled_operand(c.base + S::kB + stage * S::kStageB + block * S::kTokenBlock);
+
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
     ptx::wgmma<N, Type>(d, a + k * ptx::kSliceStep, b + k * ptx::kSliceStep, (accumulate || k > 0) ? 1 : 0);
@@ -61,7 +63,8 @@ __device__ __forceinline__ void multiply_bf16(const Consumer& c, RingCursor<Shar
     ptx::mbarrier_wait(c.base + S::kFull + 8 * ring.stage, ring.phase);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int m = 0; m < 2; ++m) multiply_block<NT, N, ptx::Operand::bf16>(c, ring.stage, m, acc[m], true);
+    for (int m = 0; m < 2; ++m)
+      multiply_block<NT, N, ptx::Operand::bf16>(c, ring.stage, 0, 2 * c.group + m, acc[m], true);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
     if (i > 0) release_stage<NT>(c, previous);
@@ -76,16 +79,17 @@ __device__ __forceinline__ void multiply_bf16(const Consumer& c, RingCursor<Shar
 
 // acc += chain * scales of the segment; row halves r and r + 8 of the fragment have a weight scale each.
 template <int NT, int N, Format F>
-__device__ __forceinline__ void promote(const Consumer& c, std::uint32_t stage, const float (&chain)[N / 2],
-                                        float (&acc)[NT / 2]) {
+__device__ __forceinline__ void promote(const Consumer& c, std::uint32_t stage, int block, std::int32_t weight_scale,
+                                        const float (&chain)[N / 2], float (&acc)[NT / 2]) {
   if constexpr (F == Format::fp8_tensor) {
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) acc[i] += chain[i];
     return;
   }
   using S = SharedLayout<NT>;
-  const float* scales = reinterpret_cast<const float*>(c.shared + S::kScales + stage * S::kScaleBytes);
-  const float2 w = *reinterpret_cast<const float2*>(scales + 2 * c.group);
+  const float* scales =
+      reinterpret_cast<const float*>(c.shared + S::kScales + stage * S::kScaleBytes + block * S::kScaleBlock);
+  const float2 w = *reinterpret_cast<const float2*>(scales + weight_scale);
   const float* x = scales + 4 + 2 * (c.lane & 3);
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
@@ -110,15 +114,15 @@ __device__ __forceinline__ void multiply_fp8(const Consumer& c, RingCursor<Share
     for (int m = 0; m < 2; ++m) {
       ptx::keep_in_registers(chain[m]);
       ptx::wgmma_fence();
-      multiply_block<NT, N, ptx::Operand::e4m3>(c, ring.stage, m, chain[m], false);
+      multiply_block<NT, N, ptx::Operand::e4m3>(c, ring.stage, 0, 2 * c.group + m, chain[m], false);
       ptx::wgmma_commit();
     }
     ptx::wgmma_wait<1>();
     ptx::keep_in_registers(chain[0]);
-    promote<NT, N, F>(c, ring.stage, chain[0], acc[0]);
+    promote<NT, N, F>(c, ring.stage, 0, 2 * c.group, chain[0], acc[0]);
     ptx::wgmma_wait<0>();
     ptx::keep_in_registers(chain[1]);
-    promote<NT, N, F>(c, ring.stage, chain[1], acc[1]);
+    promote<NT, N, F>(c, ring.stage, 0, 2 * c.group, chain[1], acc[1]);
     release_stage<NT>(c, ring.stage);
     ring.advance();
   }
@@ -132,6 +136,48 @@ __device__ __forceinline__ void multiply(const Consumer& c, RingCursor<SharedLay
   } else {
     multiply_fp8<NT, N, F>(c, ring, blocks, acc);
   }
+}
+
+// A stage of a half tile with Blocks K blocks: a record a warpgroup, acc[0].
+template <int NT, Format F, int Blocks>
+__device__ __forceinline__ void multiply_half_stage(const Consumer& c, RingCursor<SharedLayout<NT>::kStages>& ring,
+                                                    std::int32_t weight_scale, Accumulators<NT>& acc) {
+  ptx::mbarrier_wait(c.base + SharedLayout<NT>::kFull + 8 * ring.stage, ring.phase);
+  if constexpr (F == Format::bf16) {
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < Blocks; ++i) {
+      multiply_block<NT, NT, ptx::Operand::bf16>(c, ring.stage, i, c.group, acc[0], true);
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+    ptx::keep_in_registers(acc[0]);
+  } else {
+    float chain[Blocks][NT / 2];
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < Blocks; ++i) {
+      multiply_block<NT, NT, ptx::Operand::e4m3>(c, ring.stage, i, c.group, chain[i], false);
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < Blocks; ++i) {
+      ptx::keep_in_registers(chain[i]);
+      promote<NT, NT, F>(c, ring.stage, i, weight_scale, chain[i], acc[0]);
+    }
+  }
+  release_stage<NT>(c, ring.stage);
+  ring.advance();
+}
+
+template <int NT, Format F>
+__device__ __forceinline__ void multiply_half(const Consumer& c, RingCursor<SharedLayout<NT>::kStages>& ring,
+                                              std::int32_t blocks, std::int32_t row_tile, Accumulators<NT>& acc) {
+  const std::int32_t weight_scale = 2 * (row_tile % 2);
+  clear<NT, NT>(acc);
+  for (std::int32_t n = 0; n + 1 < blocks; n += 2) multiply_half_stage<NT, F, 2>(c, ring, weight_scale, acc);
+  if (blocks % 2 == 1) multiply_half_stage<NT, F, 1>(c, ring, weight_scale, acc);
 }
 
 // Adds the partial sums of the cluster in ascending K order in block 0; `parity` counts the items of this cluster.

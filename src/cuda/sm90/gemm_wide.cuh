@@ -184,10 +184,6 @@ __device__ __forceinline__ float2 wide_group_scales(const Consumer& c, const Gem
   return make_float2(inverse[0], inverse[1]);
 }
 
-__device__ __forceinline__ void store_shared(std::uint32_t to, std::uint32_t value) {
-  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
-}
-
 // Staging area of a warpgroup: FC1 has K blocks of 64 token rows there, FC2 rows of 256 bytes.
 __host__ __device__ constexpr std::uint32_t wide_staging(std::int32_t group, int block) {
   return WideShared::kStagingAt + (group * 2 + block) * kWideGroup * kBlockBytes;
@@ -206,7 +202,8 @@ __device__ __forceinline__ void stage_wide(const Consumer& c, const WideAccumula
     if constexpr (F == Format::bf16) {
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
-        store_shared(staged_word(c, i / 8, row, i % 8), ptx::pack_bf16(acc[8 * i + 2 * r], acc[8 * i + 2 * r + 1]));
+        ptx::store_shared(staged_word(c, i / 8, row, i % 8),
+                          ptx::pack_bf16(acc[8 * i + 2 * r], acc[8 * i + 2 * r + 1]));
       }
     } else {
       const float f = r == 0 ? inverse.x : inverse.y;
@@ -215,7 +212,7 @@ __device__ __forceinline__ void stage_wide(const Consumer& c, const WideAccumula
         const float* low = acc + 8 * (chunk / 4 * 8 + chunk % 4) + 2 * r;  // and features 32 above
         const std::uint32_t word = ptx::pack_e4m3(low[0] * f, low[32] * f) | ptx::pack_e4m3(low[1] * f, low[33] * f)
                                                                                  << 16;
-        store_shared(staged_word(c, 0, row, chunk), word);
+        ptx::store_shared(staged_word(c, 0, row, chunk), word);
       }
     }
   }
@@ -298,8 +295,8 @@ __device__ __forceinline__ void finish_second_wide(const Consumer& c, const Gemm
       const std::int32_t row = (c.lane >> 2) + 8 * (n % 2);
       const std::int32_t chunk = n / 2;
       const float* d = acc + 64 * half + 4 * chunk + 2 * (n % 2);
-      store_shared(c.base + offset + row * 256 + ((chunk ^ (row & 7)) * 16) + 4 * (c.lane & 3),
-                   ptx::pack_bf16(d[0], d[1]));
+      ptx::store_shared(c.base + offset + row * 256 + ((chunk ^ (row & 7)) * 16) + 4 * (c.lane & 3),
+                        ptx::pack_bf16(d[0], d[1]));
     }
     __syncwarp();
     copy_slot_rows_wide(c, args, w, (w.row_tile * kTileRecords + 2 * half) * kRecordRows, c.shared + offset);
@@ -333,7 +330,8 @@ __device__ __forceinline__ void consume_wide(const GemmArgs& args, const WorkLis
   WideRing ring;
   bool staging_busy = false;
   for (WorkCursor at(first, step, work.total()); !at.done(); at.next()) {
-    const WorkItem w = work.item(at.index());
+    ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
+    const WorkItem w = get_item(c.shared, WideShared::kItems + ring.stage * kItemBytes);
     const GemmSide& side = args.sides[w.side];
     if (w.rows <= c.group * kWideGroup) {
       skip_stages(c, ring, side.k_blocks);

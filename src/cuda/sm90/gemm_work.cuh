@@ -3,6 +3,7 @@
 // Called by every role of the kernel, each on its own; all see the same sequence. Reads the routing tables only.
 #pragma once
 
+#include "cuda/ptx/copy.cuh"
 #include "cuda/sm90/gemm_args.cuh"
 
 namespace sluice::cuda::sm90 {
@@ -78,6 +79,24 @@ class WorkList {
   const GemmArgs& args_;
   std::int32_t tiles_, first_, total_;
 };
+
+// The loader of weights leaves each item in the slot of its first stage; consumers read it there once that stage is
+// full.
+template <int NT>
+__device__ __forceinline__ std::uint32_t item_slot(std::uint32_t base, std::uint32_t stage) {
+  return base + SharedLayout<NT>::kItems + stage * kItemBytes;
+}
+
+__device__ __forceinline__ void put_item(std::uint32_t slot, const WorkItem& w) {
+  ptx::store_shared(slot, w.side, w.row_tile, w.token_tile, w.expert);
+  ptx::store_shared(slot + 16, w.first_row, w.rows, 0, 0);
+}
+
+__device__ __forceinline__ WorkItem get_item(const unsigned char* shared, std::uint32_t offset) {
+  const int4 a = *reinterpret_cast<const int4*>(shared + offset);
+  const int2 b = *reinterpret_cast<const int2*>(shared + offset + 16);
+  return {a.x, a.y, a.z, a.w, b.x, b.y};
+}
 
 // Position in the ring of stages.
 template <int Stages>

@@ -37,6 +37,11 @@ bool make_curve(const ActivationSpec& spec, GateCurve& curve) {
   }
 }
 
+void set_tiles(GemmSide& s, bool half) {
+  s.tile_records = half ? kTileRecords / 2 : kTileRecords;
+  s.tiles = static_cast<std::int32_t>(ceil_div(s.records, s.tile_records));
+}
+
 GemmSide first_side(const ExpertArgs& a, const Extents& e) {
   GemmSide s{};
   s.weights = a.weights.w1;
@@ -48,7 +53,9 @@ GemmSide first_side(const ExpertArgs& a, const Extents& e) {
   s.image_scale = a.x_scale;
   s.k_blocks = e.k_blocks1;
   s.records = e.records1;
-  s.tiles = e.tiles1;
+  // The scale of a group of an fp8 intermediate needs its 128 features in one thread block.
+  set_tiles(s, a.plan.half_tiles && a.shape.format == Format::bf16);
+
   return s;
 }
 
@@ -64,7 +71,8 @@ GemmSide second_side(const ExpertArgs& a, const Extents& e) {
   s.image_static_scale = a.h_static_scale;
   s.k_blocks = e.k_blocks2;
   s.records = e.records2;
-  s.tiles = e.tiles2;
+  set_tiles(s, a.plan.half_tiles);
+
   return s;
 }
 
@@ -138,6 +146,8 @@ cudaError_t prepare_kernels() {
 cudaError_t launch_experts(const ExpertArgs& a, cudaStream_t stream) {
   const Extents e = extents(a.shape);
   if (a.plan.split > e.k_blocks1 || a.plan.split > e.k_blocks2) return cudaErrorInvalidValue;
+  if (a.plan.half_tiles && a.plan.token_tile > 16) return cudaErrorInvalidValue;
+
   GemmArgs g = make_args(a);
   const bool curve = make_curve(a.activation, g.curve);
   if (a.shape.format == Format::fp8_tensor && a.h_static_scale <= 0.0f) return launch_in_three(a, g, curve, stream);

@@ -20,16 +20,16 @@ std::int32_t token_tile_for(double rows_per_expert) {
   return 128;
 }
 
-// Blocks that share a tile: as many as leave no multiprocessor without a tile of FC1, and two anyway where a tile is so
-// long that uneven shares cost more than the reduction. Measured on five layer shapes (docs/performance.md).
-std::int32_t split_for(const Extents& e, double active, std::int32_t token_tile, std::int32_t sm_count) {
+// How row tiles are shared out where there are few of them. Measured on five layer shapes: half tiles as long as whole
+// ones would leave multiprocessors without work; splitting K over two blocks costs a reduction and pays for long tiles
+// only.
+void share_out(const Extents& e, double active, std::int32_t sm_count, Plan& plan) {
+  if (plan.token_tile > 16) return;
   constexpr double kLongTileBytes = 1.5e6;
-  const std::int32_t most = std::min({token_tile == 8 ? 4 : token_tile == 16 ? 2 : 1, e.k_blocks1, e.k_blocks2});
-  std::int32_t split = 1;
-  while (split * 2 <= most && active * e.tiles1 * split * 2 <= sm_count) split *= 2;
   const double tile_bytes = std::min(e.records1, kTileRecords) * double{kRecordBytes} * e.k_blocks1;
-  if (split == 1 && most >= 2 && tile_bytes >= kLongTileBytes) split = 2;
-  return split;
+  const double tiles = active * e.tiles1;
+  plan.half_tiles = tiles <= 1.5 * sm_count;
+  if (tile_bytes >= kLongTileBytes && tiles <= 2.3 * sm_count && e.k_blocks1 > 1 && e.k_blocks2 > 1) plan.split = 2;
 }
 
 }  // namespace
@@ -43,16 +43,19 @@ Plan choose_plan(const Shape& shape, ActivationKind activation, std::int64_t tok
   plan.token_tile = token_tile_for(local / std::max(shape.experts, 1));
   if (!has_all_tiles(activation)) plan.token_tile = plan.token_tile <= 16 ? 16 : 64;
   const double active = std::min<double>(std::max(local, 1.0), shape.experts);
-  plan.split = split_for(e, active, plan.token_tile, sm_count);
+  share_out(e, active, sm_count, plan);
   return plan;
 }
 
 const char* plan_name(const Plan& plan) {
+  const int variant = (plan.split > 1 ? 1 : 0) + (plan.half_tiles ? 2 : 0);
+  constexpr const char* kNames8[] = {"sm90-t8", "sm90-t8-split", "sm90-t8-half", "sm90-t8-half-split"};
+  constexpr const char* kNames16[] = {"sm90-t16", "sm90-t16-split", "sm90-t16-half", "sm90-t16-half-split"};
   switch (plan.token_tile) {
     case 8:
-      return plan.split == 1 ? "sm90-t8" : plan.split == 2 ? "sm90-t8-split2" : "sm90-t8-split4";
+      return kNames8[variant];
     case 16:
-      return plan.split == 1 ? "sm90-t16" : "sm90-t16-split2";
+      return kNames16[variant];
     case 32:
       return "sm90-t32";
     case 64:
