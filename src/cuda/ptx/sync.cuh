@@ -110,7 +110,7 @@ __device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy
 __device__ __forceinline__ void fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 __device__ __forceinline__ void add_release(std::uint32_t* flag, std::uint32_t value) {
-  asm volatile("fence.acq_rel.gpu;\nred.release.gpu.global.add.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
 __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* flag) {

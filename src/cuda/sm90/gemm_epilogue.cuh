@@ -185,7 +185,7 @@ __device__ __forceinline__ void store_unquantised(const Consumer& c, const GemmA
   }
 }
 
-// Straight from registers to the image, two bytes at a time; each warp then counts its part as ready.
+// Straight from registers to the image, two bytes at a time; each warpgroup then counts its part as ready.
 template <int NT, Format F>
 __device__ __forceinline__ void store_direct(const Consumer& c, const GemmArgs& args, const WorkItem& w,
                                              const Accumulators<NT>& acc) {
@@ -216,8 +216,8 @@ __device__ __forceinline__ void store_direct(const Consumer& c, const GemmArgs& 
       *reinterpret_cast<std::uint16_t*>(args.h + at) = static_cast<std::uint16_t>(ptx::pack_e4m3(low * f, high * f));
     }
   }
-  __syncwarp();
-  if (c.lane == 0) ptx::add_release(args.routes.ready + w.token_tile, 1);
+  ptx::barrier_sync(kBarrierGroup + c.group, 128);
+  if (c.warp == 0 && c.lane == 0) ptx::add_release(args.routes.ready + w.token_tile, 1);
 }
 
 // `staging_busy`: the storing warp still owes a signal that the staging area may be overwritten.

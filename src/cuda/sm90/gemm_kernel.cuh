@@ -103,7 +103,7 @@ template <int NT, Format F>
 __device__ __forceinline__ void load_tokens(const GemmArgs& args, const WorkList& work, const Place& place,
                                             std::uint32_t base) {
   using S = SharedLayout<NT>;
-  constexpr std::uint32_t kParts = NT == kWideTokens ? 2 : S::kDirect ? kConsumers / 32 : 1;
+  constexpr std::uint32_t kParts = NT == kWideTokens || S::kDirect ? 2 : 1;
   RingCursor<S::kStages> ring;
   for (WorkCursor at(place.first, place.step, work.total()); !at.done(); at.next()) {
     const WorkItem w = work.item(at.index());

@@ -20,16 +20,24 @@ std::int32_t token_tile_for(double rows_per_expert) {
   return 128;
 }
 
-// How row tiles are shared out where there are few of them. Measured on five layer shapes: half tiles as long as whole
-// ones would leave multiprocessors without work; splitting K over two blocks costs a reduction and pays for long tiles
-// only.
-void share_out(const Extents& e, double active, std::int32_t sm_count, Plan& plan) {
+// How row tiles are shared out where the longest of them is a large part of what a multiprocessor streams in all.
+// Measured on five layer shapes: a split of K over two blocks costs a reduction and pays for long tiles, half tiles do
+// for shorter ones; fp8 can halve the tiles of FC2 only, which is not worth it while most multiprocessors are idle.
+void share_out(const Shape& shape, const Extents& e, double active, std::int32_t sm_count, Plan& plan) {
   if (plan.token_tile > 16) return;
-  constexpr double kLongTileBytes = 1.5e6;
-  const double tile_bytes = std::min(e.records1, kTileRecords) * double{kRecordBytes} * e.k_blocks1;
-  const double tiles = active * e.tiles1;
-  plan.half_tiles = tiles <= 1.5 * sm_count;
-  if (tile_bytes >= kLongTileBytes && tiles <= 2.3 * sm_count && e.k_blocks1 > 1 && e.k_blocks2 > 1) plan.split = 2;
+  const bool bf16 = shape.format == Format::bf16;
+  const double tile1 = std::min(e.records1, kTileRecords) * double{kRecordBytes} * e.k_blocks1;
+  const double tile2 = std::min(e.records2, kTileRecords) * double{kRecordBytes} * e.k_blocks2;
+  const double expert =
+      double{kRecordBytes} * (std::int64_t{e.records1} * e.k_blocks1 + std::int64_t{e.records2} * e.k_blocks2);
+  const double longest = std::max(tile1, tile2);
+  const double part = longest * sm_count / (active * expert);
+  if (part < 0.3) return;
+  if (longest >= (bf16 ? 1.3e6 : 0.6e6)) {
+    if (e.k_blocks1 > 1 && e.k_blocks2 > 1) plan.split = 2;
+    return;
+  }
+  plan.half_tiles = bf16 || part < 1.2;
 }
 
 }  // namespace
@@ -43,7 +51,7 @@ Plan choose_plan(const Shape& shape, ActivationKind activation, std::int64_t tok
   plan.token_tile = token_tile_for(local / std::max(shape.experts, 1));
   if (!has_all_tiles(activation)) plan.token_tile = plan.token_tile <= 16 ? 16 : 64;
   const double active = std::min<double>(std::max(local, 1.0), shape.experts);
-  share_out(e, active, sm_count, plan);
+  share_out(shape, e, active, sm_count, plan);
   return plan;
 }
 
