@@ -22,6 +22,16 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+SamplingDefaults defaults_of(const ckpt::GenerationConfig& g) {
+  SamplingDefaults d;
+  d.temperature = g.temperature.value_or(d.temperature);
+  d.top_k = g.top_k.value_or(d.top_k);
+  d.top_p = g.top_p.value_or(d.top_p);
+  d.min_p = g.min_p.value_or(d.min_p);
+  d.repetition_penalty = g.repetition_penalty.value_or(d.repetition_penalty);
+  return d;
+}
+
 Random seeded(std::uint64_t seed) {
   if (seed != 0) return Random(seed);
   std::random_device device;
@@ -90,9 +100,13 @@ void ApiServer::on_wake() {
 
 void ApiServer::on_ready() {
   const engine::EngineStats stats = engine_.stats();
-  const std::string name = options_.served_model_name.empty() ? model_->opened.path : options_.served_model_name;
-  served_ = std::make_unique<ServedModel>(*model_, name, stats.kv_blocks_total * stats.kv_block_tokens,
-                                          options_.sampling_from_model);
+  const ckpt::GenerationConfig& generation = model_->generation;
+  served_ = std::make_unique<ServedModel>(*model_->tokenizer, model_->chat_template.get(), model_->opened.config.vocab,
+                                          model_->facts.context_length, stats.kv_blocks_total * stats.kv_block_tokens);
+  served_->name = options_.served_model_name.empty() ? model_->opened.path : options_.served_model_name;
+  served_->stops = generation.stop_strings;
+  served_->eos_ids.assign(generation.eos_token_ids.begin(), generation.eos_token_ids.end());
+  if (options_.sampling_from_model) served_->sampling = defaults_of(generation);
   jobs_.set_limits({engine_options_.max_sequences, options_.max_queued_requests, options_.max_queued_tokens});
   jobs_.set_text(served_->tokenizer, served_->thoughts);
   const double now = seconds_since_start();
@@ -101,8 +115,8 @@ void ApiServer::on_ready() {
   say(
       fmt::format("ready after {:.2f} s: \"{}\" at http://{}:{}, {} sequences at a time and {} waiting, context {}, KV "
                   "cache {} tokens",
-                  now, name, options_.host, port(), engine_options_.max_sequences, options_.max_queued_requests,
-                  served_->context, stats.kv_blocks_total * stats.kv_block_tokens));
+                  now, served_->name, options_.host, port(), engine_options_.max_sequences,
+                  options_.max_queued_requests, served_->context, stats.kv_blocks_total * stats.kv_block_tokens));
   if (options_.log_seconds > 0) log_timer_.start(http::Seconds(options_.log_seconds));
 }
 

@@ -93,7 +93,7 @@ std::optional<std::string> spelled(const text::Tokenizer& tokenizer, std::option
 }
 
 RenderedChat render_by_template(const Fields& body, const ServedModel& m, const Json& messages) {
-  const text::ChatTemplate* chat = m.loaded.chat_template.get();
+  const text::ChatTemplate* chat = m.chat_template;
   if (chat == nullptr) {
     throw ApiError(400, "this model has no chat template; use /v1/completions with a plain prompt", "messages",
                    "unsupported");

@@ -16,10 +16,9 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/ticket.h"
 
 namespace sluice::server {
-
-using Ticket = std::uint64_t;  // a sequence, named by the loop's thread
 
 struct TicketEvent {
   Ticket ticket = 0;

@@ -12,7 +12,7 @@
 #include "engine/request.h"
 #include "http/server.h"
 #include "server/answer_text.h"
-#include "server/engine_thread.h"
+#include "server/ticket.h"
 
 namespace sluice::server {
 

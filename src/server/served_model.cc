@@ -4,21 +4,10 @@
 
 #include <algorithm>
 
-#include "core/error.h"
 #include "server/api_error.h"
 
 namespace sluice::server {
 namespace {
-
-SamplingDefaults defaults_of(const ckpt::GenerationConfig& g) {
-  SamplingDefaults d;
-  d.temperature = g.temperature.value_or(d.temperature);
-  d.top_k = g.top_k.value_or(d.top_k);
-  d.top_p = g.top_p.value_or(d.top_p);
-  d.min_p = g.min_p.value_or(d.min_p);
-  d.repetition_penalty = g.repetition_penalty.value_or(d.repetition_penalty);
-  return d;
-}
 
 std::int64_t longest_token(const text::Tokenizer& tokenizer) {
   std::size_t most = 1;
@@ -28,20 +17,15 @@ std::int64_t longest_token(const text::Tokenizer& tokenizer) {
 
 }  // namespace
 
-ServedModel::ServedModel(const app::LoadedModel& model, std::string served_name, std::int64_t kv_tokens,
-                         bool from_model)
-    : loaded(model),
-      tokenizer(*model.tokenizer),
-      name(std::move(served_name)),
-      thoughts(ThoughtTokens::of(*model.tokenizer)),
-      stops(model.generation.stop_strings),
-      eos_ids(model.generation.eos_token_ids.begin(), model.generation.eos_token_ids.end()),
-      vocab(model.opened.config.vocab),
-      context(model.facts.context_length),
-      longest(std::min(context, kv_tokens)),
-      longest_token(server::longest_token(*model.tokenizer)) {
-  if (from_model) sampling = defaults_of(model.generation);
-}
+ServedModel::ServedModel(const text::Tokenizer& t, const text::ChatTemplate* chat, std::int64_t embeddings,
+                         std::int64_t positions, std::int64_t kv_tokens)
+    : tokenizer(t),
+      chat_template(chat),
+      vocab(embeddings),
+      context(positions),
+      longest(std::min(positions, kv_tokens)),
+      longest_token(server::longest_token(t)),
+      thoughts(ThoughtTokens::of(t)) {}
 
 std::vector<std::int32_t> encode(const ServedModel& m, const std::string& text, bool add_special, bool parse_special,
                                  const char* param) {

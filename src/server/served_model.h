@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "app/wiring.h"
 #include "server/answer_text.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace sluice::server {
 
@@ -20,21 +21,22 @@ struct SamplingDefaults {
 };
 
 struct ServedModel {
-  // `model` outlives this. `kv_tokens`: what the KV cache holds. `from_model`: defaults of generation_config.json
-  // count.
-  ServedModel(const app::LoadedModel& model, std::string name, std::int64_t kv_tokens, bool from_model);
+  // Both outlive this; `chat` may be nullptr. `kv_tokens`: what the KV cache holds.
+  ServedModel(const text::Tokenizer& tokenizer, const text::ChatTemplate* chat, std::int64_t vocab,
+              std::int64_t context, std::int64_t kv_tokens);
 
-  const app::LoadedModel& loaded;
   const text::Tokenizer& tokenizer;
-  std::string name;
-  ThoughtTokens thoughts;
-  SamplingDefaults sampling;
-  std::vector<std::string> stops;
-  std::vector<std::int32_t> eos_ids;
+  const text::ChatTemplate* chat_template;
   std::int64_t vocab;
   std::int64_t context;        // tokens
   std::int64_t longest;        // prompt and answer, in a cache that may be smaller than the context
   std::int64_t longest_token;  // bytes
+  ThoughtTokens thoughts;
+  // Set by whoever knows the model's files.
+  std::string name;
+  SamplingDefaults sampling;
+  std::vector<std::string> stops;
+  std::vector<std::int32_t> eos_ids;
 };
 
 // Token ids of a prompt. Throws ApiError 400 for a text that cannot fit, before it is cut into tokens.
