@@ -38,7 +38,7 @@ def model(tmp_path):
 
 
 @pytest.mark.parametrize("flags", [
-    ["--max-running-requests", str(2**62)], ["--max-running-requests", "0"], ["--max-total-tokens", str(2**63 - 1)],
+    ["--max-running-requests", str(2**62)], ["--max-running-requests", "-1"], ["--max-total-tokens", str(2**63 - 1)],
     ["--max-total-tokens", "-3"], ["--chunked-prefill-size", str(2**62 + 16)], ["--chunked-prefill-size", "-2"],
     ["--temperature", "nan"], ["--temperature", "-1"], ["--top-p", "nan"], ["--top-p", "1.5"], ["--min-p", "-3"],
     ["--top-k", "-5"], ["--top-k", str(2**32 + 1)], ["--max-new-tokens", "-5"], ["-c", "-5"], ["-c", "1"], ["--threads", "junk"],
@@ -236,10 +236,13 @@ def test_answers_without_a_number_are_refused(tmp_path):
     assert done.returncode == 3 and "data.jsonl:1" in done.stderr
 
 
-def test_a_penalty_that_is_not_applied_is_told(model):
+def test_the_models_generation_config_is_applied_or_refused(model):
+    ask = ("run", model, "-p", "Question: 1", "-n", "24", "--ignore-eos", "-q")
     config = json.loads((model / "generation_config.json").read_text())
+    plain = sluice(*ask).stdout
     (model / "generation_config.json").write_text(json.dumps({**config, "repetition_penalty": 5.0}))
-    assert "repetition_penalty" in sluice("run", model, "-p", "Question: 1", "-n", "2").stderr
+    assert sluice(*ask).stdout != plain
+    assert sluice(*ask, "--repetition-penalty", "1").stdout == plain
     (model / "generation_config.json").write_text(json.dumps({**config, "top_p": 0.0}))
     done = sluice("run", model, "-p", "Question: 1", "-n", "2")
     assert done.returncode == 3 and "generation_config.json" in done.stderr
