@@ -90,7 +90,7 @@ class Asker {
     return true;
   }
 
-  void score(const Open& open) { score_answer(open.text, task_.questions[open.question], result_); }
+  void score(const Open& open) { score_answer(open.text, task_, open.question, result_); }
 
   const app::LoadedModel& model_;
   const EvalTask& task_;

@@ -52,14 +52,14 @@ class RemoteAsker {
 
   void ask_next(RemoteCall& call) {
     if (next_ >= task_.questions.size()) return;
-    const Question& question = task_.questions[next_++];
-    call.ask(body_of(question), [this, &call, &question](const RemoteCall::Answer& answer) {
+    const std::size_t question = next_++;
+    call.ask(body_of(task_.questions[question]), [this, &call, question](const RemoteCall::Answer& answer) {
       take(answer, question);
       ask_next(call);
     });
   }
 
-  void take(const RemoteCall::Answer& answer, const Question& question) {
+  void take(const RemoteCall::Answer& answer, std::size_t question) {
     if (answer.status != 200) fail(ErrorCode::resources, "a question was not answered: " + error_text(answer));
     const Json body = Json::parse(answer.body, "answer");
     const Json* choices = body.find("choices");
@@ -69,7 +69,7 @@ class RemoteAsker {
     }
     const Json* text = choices->as_array("choices").front().find("text");
     if (text == nullptr) fail(ErrorCode::bad_input, "a choice has no text", "a completion in OpenAI's form");
-    score_answer(text->as_string("text"), question, result_);
+    score_answer(text->as_string("text"), task_, question, result_);
     const Json* tokens = usage == nullptr ? nullptr : usage->find("completion_tokens");
     if (tokens != nullptr) result_.generated_tokens += tokens->as_int("completion_tokens");
     progress_(

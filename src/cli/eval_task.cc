@@ -14,6 +14,7 @@ namespace {
 
 Json to_json(const Options& o, const std::string& model, const EvalResult& r) {
   const Interval interval = wilson_interval(r.right, r.questions);
+  Json::Array answers(r.answers.begin(), r.answers.end());
   return Json(Json::Object{{"task", "gsm8k"},
                            {"model", Json(model)},
                            {"accuracy", Json(r.accuracy())},
@@ -25,7 +26,8 @@ Json to_json(const Options& o, const std::string& model, const EvalResult& r) {
                            {"shots", Json(o.num_shots)},
                            {"generated_tokens", Json(r.generated_tokens)},
                            {"preemptions", Json(r.preemptions)},
-                           {"seconds", Json(r.seconds)}});
+                           {"seconds", Json(r.seconds)},
+                           {"answers", Json(std::move(answers))}});
 }
 
 void write_step_summary(const std::string& line) {
@@ -54,10 +56,12 @@ EvalTask read_task(const Options& o) {
   return task;
 }
 
-void score_answer(const std::string& text, const Question& question, EvalResult& result) {
+void score_answer(const std::string& text, const EvalTask& task, std::size_t question, EvalResult& result) {
   const auto found = last_number(text);
   if (!found) ++result.invalid;
-  if (found && found == last_number(question.answer)) ++result.right;
+  if (found && found == last_number(task.questions[question].answer)) ++result.right;
+  result.answers.resize(task.questions.size());
+  result.answers[question] = text;
 }
 
 int report_eval(const Options& options, const std::string& model, const EvalResult& r) {

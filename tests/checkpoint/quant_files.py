@@ -203,6 +203,17 @@ def stacked_fp8(m, layer, transposed=False):
                 m.expected[f"{part}.{layer}.{e}"] = codes[e, half * step:(half + 1) * step].astype(F32) * scale[e, half]
 
 
+def stacked_fp8_block(m, layer, transposed=False):
+    """All experts of a projection in one tensor, with a grid of scales that lies as the codes do."""
+    for name, shape in PROJECTIONS.items():
+        module = f"model.layers.{layer}.mlp.experts.{name}_proj"
+        codes, scale = m.e4m3(EXPERTS, *shape), m.scale(EXPERTS, -(-shape[0] // 128), -(-shape[1] // 128))
+        m.tensors[module] = codes.swapaxes(1, 2) if transposed else codes
+        m.tensors[module + "_scale_inv"] = scale.swapaxes(1, 2) if transposed else scale
+        for e in range(EXPERTS):
+            m.expected[f"{name}.{layer}.{e}"] = codes[e].astype(F32) * spread(scale[e], 128, 128, shape)
+
+
 # Descriptions.
 
 def modelopt_sidecar(algo="NVFP4", exclude=("lm_head", "*self_attn*", "*mlp.gate"), **more):

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "checkpoint/scheme_fp8.h"
 #include "checkpoint/scheme_plain.h"
 #include "expert_files.h"
 
@@ -279,6 +280,22 @@ TEST(PlainScheme, ReadsBundledModels) {
   decode_row(w.up[5], 9, row.data());
   EXPECT_EQ(row[7], to_float(stored));
   EXPECT_EQ(source->expert_recipe(3), Recipe::bf16);
+}
+
+// One scale of a matrix that is no larger than a block: the name says whose it is.
+TEST(Fp8Dialect, ASingleScaleIsOfTheTensorUnlessItIsNamedAsABlocks) {
+  TensorEntry weight, scale;
+  weight.dtype = DType::e4m3;
+  weight.shape = {96, 128};
+  scale.shape = {1, 1};
+  ModuleParts parts;
+  parts.module = "m";
+  parts.tensors[static_cast<std::size_t>(Part::weight)] = &weight;
+  parts.tensors[static_cast<std::size_t>(Part::scale)] = &scale;
+  EXPECT_EQ(fp8_dialect().format(parts, QuantConfig()), BlockFormat::fp8_tensor);
+  parts.tensors[static_cast<std::size_t>(Part::scale)] = nullptr;
+  parts.tensors[static_cast<std::size_t>(Part::scale_inv)] = &scale;
+  EXPECT_EQ(fp8_dialect().format(parts, QuantConfig()), BlockFormat::fp8_block);
 }
 
 }  // namespace

@@ -240,6 +240,17 @@ def test_stacked_fp8(tmp_path, transposed):
     expect_good(tmp_path, m, "fp8-tensor")
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_stacked_fp8_blocks(tmp_path, transposed):
+    m = Model()
+    m.plain_rest()
+    for layer in range(LAYERS):
+        stacked_fp8_block(m, layer, transposed)
+    m.config["probe"] = {"stacked": True, "order": "separate", "transposed": transposed}
+    m.config["quantization_config"] = fp8_config()
+    expect_good(tmp_path, m, "fp8-block")
+
+
 @pytest.mark.parametrize("exclude", ["model.layers.1*", "model.layers.1", "*layers.1.mlp.experts*",
                                      "model.layers.1.mlp.experts.0.gate_proj"])
 def test_one_layer_stays_bf16(tmp_path, exclude):

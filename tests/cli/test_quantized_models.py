@@ -107,6 +107,19 @@ def test_the_models_answer_in_every_recipe(exported, tmp_path, model, form, flag
         assert json.loads((tmp_path / "eval.json").read_text())["questions"] == 16
 
 
+@pytest.mark.parametrize("form,flags,recipes", FITS)
+def test_both_runners_give_the_same_texts(exported, tmp_path, form, flags, recipes):
+    """Two questions; scripts/accuracy.py asks 64 of each model."""
+    folder = exported("qwen3_moe", "--format", form, *flags)
+    for recipe in recipes:
+        texts = []
+        for runner in ("cpu", "reference"):
+            good("eval", "gsm8k", folder, "--data", TEST, "--num-shots", 0, "--num-questions", 2, "--recipe", recipe, "--moe-runner-backend", runner,
+                 "-q", "--json", tmp_path / "eval.json")
+            texts.append(json.loads((tmp_path / "eval.json").read_text())["answers"])
+        assert texts[0] == texts[1] and len(texts[0]) == 2 and all("####" in text for text in texts[0])
+
+
 def test_distance_from_the_original(exported, tmp_path):
     def distance(folder):
         good("verify", folder, "--against", ROOT / "models/qwen3_moe", "--data", SHOTS, "-q", "--json", tmp_path / "d.json")

@@ -7,8 +7,9 @@
 //
 // Each row is proved stage by stage (staged_proof.h), so that its tolerances are the derived ones, element by element;
 // all of them lie far below the bars of the matrix. Experts share a few matrices, so that 512 of them cost no memory.
-// `budget` = multiplications a row: a slow runner takes fewer tokens first and a smaller I after that, while H, E, k
-// and the activation stay those of the row; the result says what was run. fp16 rows run as bf16.
+// A budget bounds the multiplications: I shrinks until one token can be checked and T until the batch can be run, while
+// H, E, k and the activation stay those of the row; the result says what was run. Of a batch that a fast runner runs
+// whole, every n-th token is checked. fp16 rows run as bf16.
 #pragma once
 
 #include <string>
@@ -119,6 +120,36 @@ inline std::vector<SkippedRow> skipped_rows() {
           {"R * 2I > 2^31", "needs more than 8 GB of scratch; all indices are 64 bits wide"}};
 }
 
+// Multiplications of one row, at most (but one token of I = 128 is always run and checked).
+struct ConformanceBudget {
+  std::int64_t run = 0;    // by the runner
+  std::int64_t check = 0;  // by the proof, in float64
+};
+
+// Rows that are no single layer, and the test that has them.
+inline std::vector<SkippedRow> rows_elsewhere() {
+  const std::string properties = "conformance_properties.h: ";
+  return {{"A06", properties + "A06TwoRunsAreEqual"},
+          {"A11", "quantized_input_test.cc: inputs that come quantised"},
+          {"A15, B06", properties + "A15ExpertParallelRanksTogetherAreTheWhole, of 2, 4 and 8 ranks"},
+          {"A16, A17, A19", properties + "A16TensorParallelRanksAddUp, of 2 and 4 ranks"},
+          {"A60, A62, A63", properties + "A60WorkspaceIsPositiveMonotoneAndExact; other memory cannot be passed"},
+          {"E01", "fuzz_row"},
+          {"G01", properties + "G01NoTokensAndRanksWithoutRoutes"}};
+}
+
+// Every row of the table in fused-moe-numerics 3.3.
+inline const std::vector<std::string>& matrix_ids() {
+  static const std::vector<std::string> ids = {
+      "A01", "A02", "A03", "A04", "A06", "A07", "A08", "A10", "A11", "A12", "A14", "A15", "A16", "A17",
+      "A19", "A20", "A21", "A22", "A23", "A24", "A25", "A26", "A27", "A28", "A29", "A30", "A31", "A32",
+      "A33", "A35", "A37", "A38", "A39", "A40", "A41", "A43", "A44", "A45", "A46", "A48", "A49", "A50",
+      "A51", "A53", "A54", "A56", "A57", "A58", "A59", "A60", "A61", "A62", "A63", "A64", "A65", "A66",
+      "B01", "B02", "B03", "B05", "B06", "B07", "B08", "B09", "C01", "C02", "C04", "C05", "C06", "C08",
+      "C10", "C11", "C12", "C14", "D01", "D02", "E01", "F01", "F02", "F03", "G01"};
+  return ids;
+}
+
 struct ConformanceResult {
   ConformanceRow run;  // the sizes that were run
   ProofReport report;
@@ -136,11 +167,14 @@ inline std::int64_t multiplications(const ConformanceRow& r) {
   return 3 * r.tokens * r.top_k * r.hidden * r.intermediate;
 }
 
-// Fewer tokens, then a smaller I in steps that keep whole blocks.
-inline ConformanceRow within_budget(ConformanceRow row, std::int64_t budget) {
-  while (multiplications(row) > budget && row.tokens > 1) row.tokens = std::max<std::int64_t>(row.tokens / 2, 1);
-  while (multiplications(row) > budget && row.intermediate > 128)
-    row.intermediate = (row.intermediate / 2 + 127) / 128 * 128;
+// A smaller I in steps that keep whole blocks, then fewer tokens.
+inline ConformanceRow within_budget(ConformanceRow row, const ConformanceBudget& budget) {
+  ConformanceRow token = row;
+  token.tokens = 1;
+  while (multiplications(token) > budget.check && token.intermediate > 128)
+    token.intermediate = (token.intermediate / 2 + 127) / 128 * 128;
+  row.intermediate = token.intermediate;
+  while (multiplications(row) > budget.run && row.tokens > 1) row.tokens = std::max<std::int64_t>(row.tokens / 2, 1);
   return row;
 }
 
@@ -189,14 +223,43 @@ inline ExpertWeights many_experts(const ConformanceRow& row, std::uint64_t seed)
   return w;
 }
 
-inline ConformanceResult run_conformance(const Runner& runner, const ConformanceRow& row, std::int64_t budget,
-                                         std::uint64_t seed = 42) {
+inline ConformanceResult run_conformance(const Runner& runner, const ConformanceRow& row,
+                                         const ConformanceBudget& budget, std::uint64_t seed = 42) {
   ConformanceResult result{detail::within_budget(row, budget), {}};
   const Problem problem = problem_of(result.run);
   const DType type = row.recipe == Recipe::f32 ? DType::f32 : DType::bf16;
   const Batch batch = random_batch(problem.layer, result.run.tokens, type, row.routes, seed);
-  result.report = staged_proof(runner, problem, many_experts(result.run, seed), batch);
+  const std::int64_t all = detail::multiplications(result.run);
+  const std::int64_t step = std::max<std::int64_t>((all + budget.check - 1) / budget.check, 1);
+  result.report = staged_proof(runner, problem, many_experts(result.run, seed), batch, step);
   return result;
+}
+
+// E01: sizes, routings and recipes drawn at random; case i of a fixed list.
+inline ConformanceRow fuzz_row(int i) {
+  Random random(515u + static_cast<std::uint64_t>(i));
+  const auto pick = [&](const std::vector<std::int64_t>& from) {
+    return from[static_cast<std::size_t>(random.below(static_cast<std::int32_t>(from.size())))];
+  };
+  ConformanceRow row;
+  row.recipe = all_recipes()[static_cast<std::size_t>(i) % all_recipes().size()];
+  row.tokens = pick({1, 2, 3, 7, 17, 64, 127, 129, 256, 1024, 2048, 4095, 4096, 4097});
+  row.hidden = pick({256, 768, 1024, 2048, 3072});
+  row.intermediate = pick({256, 384, 768, 1536});
+  row.experts = static_cast<std::int32_t>(pick({8, 40, 128, 256, 512}));
+  while (row.hidden * row.experts > (1 << 18)) row.experts /= 2;
+  row.top_k = static_cast<std::int32_t>(pick({1, 2, 4, 6, 8}));
+  row.routes = static_cast<RoutePattern>(random.below(4));
+  return row;
+}
+
+// I per rank that ends inside blocks and segments; H = 2880; numbers of experts that are no power of two.
+inline std::vector<ConformanceRow> size_rows(Recipe recipe) {
+  const auto row = [&](std::int64_t hidden, std::int64_t intermediate, std::int32_t experts) {
+    return ConformanceRow{"", recipe, 1, hidden, intermediate, experts, 1, {}};
+  };
+  return {row(2880, 96, 5), row(2880, 232, 5), row(64, 192, 288), row(64, 232, 160), row(64, 96, 36),
+          row(64, 704, 40), row(160, 1440, 5), row(160, 720, 5),  row(160, 736, 5)};
 }
 
 }  // namespace sluice::testing

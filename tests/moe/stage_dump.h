@@ -1,4 +1,4 @@
-// Keeps every stage that a runner records, by stage and route. For tests of any runner.
+// Keeps what a runner records, by stage and route: all routes, or those of every n-th token. For tests of any runner.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +16,21 @@ namespace sluice::testing {
 
 class StageDump final : public StageSink {
  public:
+  StageDump() = default;
+  StageDump(std::int64_t top_k, std::int64_t token_step) : top_k_(top_k), token_step_(token_step) {}
+
   void record(std::string_view stage, const ConstTensorView& rows, const std::int64_t* route) override {
     const std::int64_t bytes = dtype_bytes(rows.dtype, rows.cols);
     const std::int64_t stride = dtype_bytes(rows.dtype, rows.row_stride);
     const auto* from = static_cast<const std::byte*>(rows.data);
     for (std::int64_t r = 0; r < rows.rows; ++r) {
+      if (!keeps(route != nullptr ? route[r] : r)) continue;
       auto& copy = stages_[std::string(stage)][route != nullptr ? route[r] : r];
       copy.assign(from + r * stride, from + r * stride + bytes);
     }
   }
+
+  bool keeps(std::int64_t route) const { return route / top_k_ % token_step_ == 0; }
 
   bool has(const std::string& stage) const { return stages_.count(stage) != 0; }
 
@@ -47,6 +53,7 @@ class StageDump final : public StageSink {
   }
 
  private:
+  std::int64_t top_k_ = 1, token_step_ = 1;
   std::map<std::string, std::map<std::int64_t, std::vector<std::byte>>> stages_;
 };
 

@@ -80,7 +80,7 @@ class StagedProof {
     dump_ = &dump;
     for (std::int64_t route = 0; route < batch_.tokens * batch_.top_k; ++route) {
       const std::int64_t e = raw(batch_.ids[route]);
-      if (e < 0 || e >= weights_.count()) continue;
+      if (e < 0 || e >= weights_.count() || !dump.keeps(route)) continue;
       check_route(route, e);
     }
     check_sum(output);
@@ -302,6 +302,7 @@ class StagedProof {
 
   void check_sum(const Row& output) {
     for (std::int64_t t = 0; t < batch_.tokens; ++t) {
+      if (!dump_->keeps(t * batch_.top_k)) continue;
       Row sum(static_cast<std::size_t>(batch_.width), 0.0f);
       for (std::int32_t s = 0; s < batch_.top_k; ++s) {
         const Row row = dump_->row<float>(std::string(stage::kSlotRows), t * batch_.top_k + s);
@@ -325,9 +326,10 @@ class StagedProof {
   std::map<const void*, Row> operands_;
 };
 
+// Runs the whole batch; checks the routes of every `token_step`-th token.
 inline ProofReport staged_proof(const Runner& runner, const Problem& problem, const ExpertWeights& weights,
-                                const Batch& batch) {
-  StageDump dump;
+                                const Batch& batch, std::int64_t token_step = 1) {
+  StageDump dump(batch.top_k, token_step);
   RunOptions options;
   options.stages = &dump;
   const auto prepared = runner.prepare(problem, ExpertWeights(weights));
