@@ -91,8 +91,10 @@ std::unique_ptr<engine::Engine> ApiServer::make_engine() {
 void ApiServer::on_wake() {
   const EngineThread::State state = engine_.state();
   if (state == EngineThread::State::failed) {
+    draining_ = true;
+    http_->drain();
     jobs_.abort_all();
-    return loop_.stop();
+    return check_drained();  // run() throws what it failed with
   }
   if (state == EngineThread::State::ready && !served_) on_ready();
   jobs_.on_events(engine_.take_events());

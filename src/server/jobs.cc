@@ -28,6 +28,10 @@ void Jobs::set_text(const text::Tokenizer& tokenizer, const ThoughtTokens& thoug
 void Jobs::admit(const Ask& ask) const {
   const std::int64_t wanted = std::ssize(ask.prompts) * ask.n;
   const std::int64_t most = limits_.running + limits_.queued;
+  if (wanted > most) {
+    throw ApiError(400, fmt::format("{} sequences were asked for at once; at most {} are taken", wanted, most), "n",
+                   "invalid_value");
+  }
   if (open_sequences() + wanted > most) {
     throw ApiError(
         429,

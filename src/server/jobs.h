@@ -31,7 +31,7 @@ class Jobs {
   void set_text(const text::Tokenizer& tokenizer, const ThoughtTokens& thoughts);
 
   using MakeReply = std::function<std::unique_ptr<Reply>(const Job&)>;
-  // Throws ApiError 429 when there is no room.
+  // Throws ApiError 429 when there is no room, 400 when there never will be.
   void start(Ask ask, const MakeReply& reply, const std::shared_ptr<http::Exchange>& exchange);
 
   void on_events(std::vector<TicketEvent> events);

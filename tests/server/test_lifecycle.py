@@ -102,6 +102,8 @@ def test_a_full_queue_is_told_at_once(tmp_path):
         refused = server.post("/v1/completions", body)
         assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
         assert refused.json()["error"]["code"] == "queue_full" and "5" in refused.json()["error"]["message"]
+        never = server.post("/v1/completions", {**body, "n": 6})  # coming again would not help
+        assert never.status_code == 400 and never.json()["error"]["param"] == "n"
         for sock in open_streams:
             sock.close()
         for thread in waiting:
