@@ -162,7 +162,7 @@ TEST_F(World, AReaderThatDoesNotReadIsLeft) {
   limits.unsent_bytes = 1 << 20;
   Server small(loop, handler, limits, "127.0.0.1", 0);
   const Url there = parse_url("http://127.0.0.1:" + std::to_string(small.port()));
-  Client reader(loop, there, resolve(there), Seconds(20));
+  Client reader(loop, there, resolve(there), Seconds(600));
   Taking taking(loop);
   reader.send("GET", "/later", {}, "", taking);
   run_until([&] { return handler.kept != nullptr; });
