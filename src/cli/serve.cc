@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <memory>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/session.h"

@@ -1,6 +1,7 @@
 // HTTP messages as plain data. Used by the parser, the server and the client.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>

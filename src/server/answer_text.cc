@@ -1,5 +1,6 @@
 #include "server/answer_text.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace sluice::server {
