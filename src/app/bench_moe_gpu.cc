@@ -88,6 +88,8 @@ class GpuBench {
     std::sort(us.begin(), us.end());
     p.median_us = us[us.size() / 2];
     p.min_us = us.front();
+    p.route_us = timing.route_us;
+    p.finalize_us = p.median_us - timing.experts_us;
     return p;
   }
 

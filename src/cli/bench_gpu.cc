@@ -82,13 +82,14 @@ void print_csv_head(const cuda::GpuCeilings& c) {
       c.name, c.read_tb_per_s, c.copy_tb_per_s, c.bf16_tflop_per_s, c.fp8_tflop_per_s, c.empty_us);
   fmt::print(
       "recipe,shape,tokens,active_experts,median_us,min_us,floor_us,percent_of_floor,tb_per_s,tflop_per_s,peer_us,"
-      "speedup,error,kernel\n");
+      "speedup,error,route_us,finalize_us,kernel\n");
 }
 
 void print_csv_point(const app::GpuMoePoint& p) {
-  fmt::print("{},{},{},{:.0f},{:.2f},{:.2f},{:.2f},{:.2f},{:.3f},{:.1f},{:.1f},{:.3f},{:.2e},\"{}\"\n",
+  fmt::print("{},{},{},{:.0f},{:.2f},{:.2f},{:.2f},{:.2f},{:.3f},{:.1f},{:.1f},{:.3f},{:.2e},{:.2f},{:.2f},\"{}\"\n",
              recipe_info(p.recipe).name, p.shape, p.tokens, p.active_experts, p.median_us, p.min_us, p.floor_us,
-             p.percent_of_floor(), p.tb_per_s(), p.tflop_per_s(), p.peer_us, p.speedup(), p.error, p.kernel);
+             p.percent_of_floor(), p.tb_per_s(), p.tflop_per_s(), p.peer_us, p.speedup(), p.error, p.route_us,
+             p.finalize_us, p.kernel);
   std::fflush(stdout);
 }
 
@@ -102,6 +103,8 @@ Json to_json(const app::GpuMoeResult& r) {
                                        {"repetitions", Json(p.repetitions)},
                                        {"median_us", Json(p.median_us)},
                                        {"min_us", Json(p.min_us)},
+                                       {"route_us", Json(p.route_us)},
+                                       {"finalize_us", Json(p.finalize_us)},
                                        {"floor_us", Json(p.floor_us)},
                                        {"percent_of_floor", Json(p.percent_of_floor())},
                                        {"tb_per_s", Json(p.tb_per_s())},

@@ -73,6 +73,8 @@ class HopperBench final : public LayerBench {
         scope_(device),
         stream_(device),
         runner_(make_hopper_runner(pool)),
+        route_only_(make_hopper_runner(pool, {0, 0, 1})),
+        no_finalize_(make_hopper_runner(pool, {0, 0, 2})),
         flush_(device_buffer(kFlushBytes, device)),
         sink_(device_buffer(sizeof(std::uint32_t), device)) {
     check(cudaMemset(flush_.data(), 0x5A, kFlushBytes), "filling memory");
@@ -134,6 +136,8 @@ class HopperBench final : public LayerBench {
     timing.checked_rows = static_cast<int>(std::min<std::int64_t>(tokens, checked_rows));
     timing.kernel = hopper_kernel(problem_, batch.slots.count, tokens);
     timing.us = time_cold(repetitions, [&] { runner_->run(*experts_, args); });
+    timing.route_us = median(time_cold(repetitions, [&] { route_only_->run(*experts_, args); }));
+    timing.experts_us = median(time_cold(repetitions, [&] { no_finalize_->run(*experts_, args); }));
     return timing;
   }
 
@@ -209,7 +213,7 @@ class HopperBench final : public LayerBench {
   DeviceInfo info_;
   DeviceScope scope_;
   OwnedStream stream_;
-  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<Runner> runner_, route_only_, no_finalize_;
   Buffer flush_, sink_;
   Problem problem_;
   std::unique_ptr<PreparedExperts> experts_;

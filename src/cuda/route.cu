@@ -94,29 +94,40 @@ __global__ void __launch_bounds__(kRouteFewThreads) route_few(const __grid_const
   }
 }
 
+// The parts of a block's shared memory.
+struct SortMemory {
+  std::int32_t* counts;  // [warps, count_stride]
+  std::int32_t* rows;    // [experts]
+  std::int32_t* first;   // [experts]
+  std::int32_t* sums;    // [kRouteSums]
+};
+
+__device__ SortMemory sort_memory(const RouteArgs& a, std::int32_t* shared) {
+  std::int32_t* rows = shared + static_cast<std::int64_t>(a.plan.warps) * a.plan.count_stride();
+  return {shared, rows, rows + a.plan.experts, rows + 2 * a.plan.experts};
+}
+
 // Every block sorts all routes; block 0 writes the tables; each block writes its share of the input rows.
 __global__ void __launch_bounds__(kMostThreads, 1) route_one_pass(const __grid_constant__ RouteArgs a) {
   extern __shared__ std::int32_t shared[];
   let_next_kernel_start();
   wait_for_previous_kernel();
-  std::int32_t* counts = shared;
-  std::int32_t* sums = counts + static_cast<std::int64_t>(a.plan.warps) * a.plan.experts;
+  const SortMemory m = sort_memory(a, shared);
   const RouteRange all = route_range(a, 0, a.plan.routes());
   clear_ready(a);
   for (std::int64_t i = threadIdx.x * 32; blockIdx.x == 0 && a.later != nullptr && i < a.plan.routes();
        i += blockDim.x * 32) {
     bring_near(a.later + i);
   }
-  count_routes(a, all, counts);
-  lay_out_experts(
-      a, sums, blockIdx.x == 0, [&](std::int32_t e) { return sum_of_warps(a, counts, e); },
-      [&](std::int32_t e, std::int32_t, std::int32_t row) { place_warps(a, counts, e, row); });
+  count_routes(a, all, m.counts);
+  add_up_warps(a, m.counts, m.rows);
+  lay_out_experts(a, m.sums, blockIdx.x == 0, m.rows, m.first);
   // Several blocks may write the routes of one token: the same values.
   const std::int64_t units = units_of_token(a), total = a.plan.tokens * units;
   const std::int64_t each = (total + gridDim.x - 1) / gridDim.x, begin = each * blockIdx.x;
   const std::int64_t end = begin + each < total ? begin + each : total;
   const std::int64_t first = begin < end ? begin / units : 0, last = begin < end ? (end - 1) / units : -1;
-  place_routes(a, all, counts, [&](std::int64_t r, std::int32_t row) {
+  place_routes(a, all, m.counts, m.first, [&](std::int64_t r, std::int32_t row) {
     const std::int64_t t = r / a.plan.top_k;
     if (t >= first && t <= last) a.route_row[r] = row;
   });
@@ -129,59 +140,35 @@ __device__ RouteRange block_range(const RouteArgs& a) {
   return route_range(a, (first < last ? first : last) * a.plan.top_k, last * a.plan.top_k);
 }
 
-// scratch[e, block] = routes of the block's tokens.
+// scratch[block, e] = routes of the block's tokens.
 __global__ void __launch_bounds__(kPassThreads, 2) route_count(const __grid_constant__ RouteArgs a) {
   extern __shared__ std::int32_t shared[];
   wait_for_previous_kernel();
-  clear_ready(a);
-  count_routes(a, block_range(a), shared);
-  for (std::int32_t e = threadIdx.x; e < a.plan.experts; e += blockDim.x) {
-    a.scratch[static_cast<std::int64_t>(e) * gridDim.x + blockIdx.x] = sum_of_warps(a, shared, e);
-  }
-}
-
-// One block. scratch[e, block] becomes the padded row of the block's first route of expert e. Rows of a warp read
-// neighbouring counts of one expert.
-__global__ void __launch_bounds__(kMostThreads, 1) route_scan(const __grid_constant__ RouteArgs a) {
-  __shared__ std::int32_t sums[33];
-  wait_for_previous_kernel();
   let_next_kernel_start();  // which counts once more meanwhile
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  for (std::int32_t e = warp; e < a.plan.experts; e += warps) {
-    std::int32_t* counts = a.scratch + static_cast<std::int64_t>(e) * a.plan.blocks;
-    std::int32_t before = 0;
-    for (std::int32_t first = 0; first < a.plan.blocks; first += 32) {
-      const std::int32_t b = first + lane, count = b < a.plan.blocks ? counts[b] : 0;
-      std::int32_t inclusive = count;
-      for (int d = 1; d < 32; d *= 2) {
-        const std::int32_t other = __shfl_up_sync(0xFFFFFFFFu, inclusive, d);
-        if (lane >= d) inclusive += other;
-      }
-      if (b < a.plan.blocks) counts[b] = before + inclusive - count;
-      before += __shfl_sync(0xFFFFFFFFu, inclusive, 31);
-    }
-    if (lane == 0) a.expert_rows[e] = before;
+  const SortMemory m = sort_memory(a, shared);
+  clear_ready(a);
+  count_routes(a, block_range(a), m.counts);
+  add_up_warps(a, m.counts, m.rows);
+  for (std::int32_t e = threadIdx.x; e < a.plan.experts; e += blockDim.x) {
+    a.scratch[static_cast<std::int64_t>(blockIdx.x) * a.plan.experts + e] = m.rows[e];
   }
-  __syncthreads();
-  lay_out_experts(
-      a, sums, true, [&](std::int32_t e) { return a.expert_rows[e]; },
-      [&](std::int32_t e, std::int32_t, std::int32_t row) {
-        std::int32_t* first = a.scratch + static_cast<std::int64_t>(e) * a.plan.blocks;
-        for (std::int32_t b = 0; b < a.plan.blocks; ++b) first[b] += row;
-      });
 }
 
+// Each block finds the places of its routes from the counts of all blocks; block 0 writes the tables.
 __global__ void __launch_bounds__(kPassThreads, 2) route_place(const __grid_constant__ RouteArgs a) {
   extern __shared__ std::int32_t shared[];
   let_next_kernel_start();
+  const SortMemory m = sort_memory(a, shared);
   const RouteRange range = block_range(a);
-  count_routes(a, range, shared);  // route_scan starts this kernel when route_count has ended, which waited for the ids
+  count_routes(a, range, m.counts);  // route_count lets this kernel start once it has waited for the ids
+  add_up_warps(a, m.counts, m.rows);
   wait_for_previous_kernel();
-  for (std::int32_t e = threadIdx.x; e < a.plan.experts; e += blockDim.x) {
-    place_warps(a, shared, e, a.scratch[static_cast<std::int64_t>(e) * gridDim.x + blockIdx.x]);
-  }
+  add_up_blocks(a, m.rows, m.first);
+  std::int32_t* before = m.first;
+  lay_out_experts(a, m.sums, blockIdx.x == 0, m.rows, m.rows);
+  for (std::int32_t e = threadIdx.x; e < a.plan.experts; e += blockDim.x) before[e] += m.rows[e];
   __syncthreads();
-  place_routes(a, range, shared, [&](std::int64_t r, std::int32_t row) { a.route_row[r] = row; });
+  place_routes(a, range, m.counts, before, [&](std::int64_t r, std::int32_t row) { a.route_row[r] = row; });
   const std::int64_t first = range.begin / a.plan.top_k, last = range.end / a.plan.top_k;
   write_input(a, first * units_of_token(a), last * units_of_token(a), a.route_row + range.begin, first, last);
 }
@@ -204,7 +191,6 @@ cudaError_t launch_route(const RouteArgs& a, cudaStream_t stream) {
   if (a.plan.few) return launch_dependent(route_few, grid, block, 0, stream, a);
   if (a.plan.one_pass) return launch_dependent(route_one_pass, grid, block, shared, stream, a);
   cudaError_t status = launch_dependent(route_count, grid, block, shared, stream, a);
-  if (status == cudaSuccess) status = launch_dependent(route_scan, dim3(1), dim3(kMostThreads), 0, stream, a);
   if (status == cudaSuccess) status = launch_dependent(route_place, grid, block, shared, stream, a);
   return status;
 }

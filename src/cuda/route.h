@@ -3,7 +3,7 @@
 // those of numerics/block_fp8.h. Repeatable: rows are in the order of moe/permutation.h whatever the plan.
 //
 // Launched by the runner on the caller's stream as a dependent of the kernel before it; may be captured. One launch up
-// to kRouteOnePassRoutes routes, three beyond.
+// to kRouteOnePassRoutes routes, two beyond.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -36,11 +36,10 @@ struct RouteArgs {
   float static_scale = 0.0f;             // fp8_static
   const float* later = nullptr;          // [T, k] weights that F reads; brought near, or nullptr
 
-  std::int32_t* scratch = nullptr;      // plan.scratch_bytes()
-  std::int32_t* expert_rows = nullptr;  // scratch [E_local]
-  std::int32_t* route_row = nullptr;    // out [T, k]: padded row of each route, -1 where it is skipped
-  std::int32_t* tile_count = nullptr;   // out [1]
-  sm90::TokenTile* tiles = nullptr;     // out [max_tiles]
+  std::int32_t* scratch = nullptr;     // plan.scratch_bytes()
+  std::int32_t* route_row = nullptr;   // out [T, k]: padded row of each route, -1 where it is skipped
+  std::int32_t* tile_count = nullptr;  // out [1]
+  sm90::TokenTile* tiles = nullptr;    // out [max_tiles]
   std::int32_t max_tiles = 0;
   std::uint32_t* ready = nullptr;  // out [max_tiles] zeros
   std::uint8_t* image = nullptr;   // out [k_blocks][P][128]

@@ -12,6 +12,8 @@
 
 namespace sluice::cuda {
 
+inline constexpr std::int32_t kRouteSums = 33;  // ints
+
 struct RoutePlan {
   std::int64_t tokens = 0;       // T
   std::int32_t top_k = 1;        // k
@@ -25,9 +27,13 @@ struct RoutePlan {
   bool one_pass = true;           // one launch in which every block sorts all routes
 
   constexpr std::int64_t routes() const { return tokens * top_k; }
-  // Counts of (warp, expert), then 33 ints for sums.
-  constexpr std::int64_t shared_bytes() const { return (static_cast<std::int64_t>(warps) * experts + 33) * 4; }
-  constexpr std::size_t scratch_bytes() const {  // counts of (block, expert); rows and tiles of each expert
+  // Counts of (warp, expert) lie so that the warps' counts of one expert are in different banks.
+  constexpr std::int32_t count_stride() const { return experts | 1; }
+  // Those counts; rows and first row of each expert; sums.
+  constexpr std::int64_t shared_bytes() const {
+    return (static_cast<std::int64_t>(warps) * count_stride() + 2 * experts + kRouteSums) * 4;
+  }
+  constexpr std::size_t scratch_bytes() const {  // counts of (block, expert)
     return one_pass ? 0 : static_cast<std::size_t>(experts) * blocks * 4;
   }
 };
@@ -35,15 +41,17 @@ struct RoutePlan {
 inline constexpr std::int32_t kRouteMostWarps = 32;
 inline constexpr std::int32_t kRoutePassWarps = 16;  // most of a block in several passes, where two share a processor
 inline constexpr std::int64_t kRouteSharedBytes = 200 * 1024;
-inline constexpr std::int32_t kRouteMostExperts = static_cast<std::int32_t>(kRouteSharedBytes / 4 - 33);
+inline constexpr std::int32_t kRouteMostExperts =
+    static_cast<std::int32_t>((kRouteSharedBytes / 4 - kRouteSums - 1) / 3);
 // Sorting this many routes in every block costs less than the launches that it saves.
 inline constexpr std::int64_t kRouteOnePassRoutes = 8192;
 inline constexpr std::int64_t kRouteUnitsPerBlock = 16;  // K blocks of a row
+inline constexpr std::int64_t kRouteCounts = 1 << 16;    // of (block, expert), which every block adds up
 inline constexpr std::int64_t kRouteFewRoutes = 32;      // a lane each
 inline constexpr std::int32_t kRouteFewThreads = 128;
 
 constexpr std::int32_t fitting_warps(std::int64_t wanted, std::int32_t experts) {
-  const std::int64_t fitting = (kRouteSharedBytes / 4 - 33) / std::max(experts, 1);
+  const std::int64_t fitting = (kRouteSharedBytes / 4 - kRouteSums - 2 * experts) / std::max(experts | 1, 1);
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(std::min(wanted, fitting), 1, kRouteMostWarps));
 }
 
@@ -60,7 +68,9 @@ constexpr RoutePlan route_plan(std::int64_t tokens, std::int32_t top_k, std::int
   p.threads = std::max(p.warps, 8) * 32;
   const std::int64_t units = tokens * k_blocks;
   const std::int64_t useful = p.one_pass ? (units + kRouteUnitsPerBlock - 1) / kRouteUnitsPerBlock : tokens;
-  p.blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(useful, 1, p.one_pass ? processors : 2 * processors));
+  const std::int64_t most =
+      p.one_pass ? processors : std::clamp<std::int64_t>(kRouteCounts / experts, 16, 2 * processors);
+  p.blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(useful, 1, most));
   p.block_tokens = (tokens + p.blocks - 1) / p.blocks;
   if (p.routes() <= kRouteFewRoutes && !row_scales) {
     p.few = true;

@@ -87,9 +87,9 @@ __device__ inline void for_warp_routes(const RouteArgs& a, const RouteRange& ran
 
 // counts [warps, experts] of the routes of a range.
 __device__ inline void count_routes(const RouteArgs& a, const RouteRange& range, std::int32_t* counts) {
-  for (std::int32_t i = threadIdx.x; i < a.plan.warps * a.plan.experts; i += blockDim.x) counts[i] = 0;
+  for (std::int32_t i = threadIdx.x; i < a.plan.warps * a.plan.count_stride(); i += blockDim.x) counts[i] = 0;
   __syncthreads();
-  std::int32_t* mine = counts + static_cast<std::int64_t>(threadIdx.x / 32) * a.plan.experts;
+  std::int32_t* mine = counts + static_cast<std::int64_t>(threadIdx.x / 32) * a.plan.count_stride();
   for_warp_routes(a, range, [&](std::int64_t, bool, std::int32_t e, int rank, int count) {
     if (e >= 0 && rank == 0) mine[e] += count;
     __syncwarp();
@@ -97,28 +97,32 @@ __device__ inline void count_routes(const RouteArgs& a, const RouteRange& range,
   __syncthreads();
 }
 
-__device__ inline std::int32_t sum_of_warps(const RouteArgs& a, const std::int32_t* counts, std::int32_t e) {
-  std::int32_t sum = 0;
-  for (std::int32_t w = 0; w < a.plan.warps; ++w) sum += counts[static_cast<std::int64_t>(w) * a.plan.experts + e];
-  return sum;
-}
-
-// Turns the counts of expert e into the padded row of each warp's first route, from that of the block's first.
-__device__ inline void place_warps(const RouteArgs& a, std::int32_t* counts, std::int32_t e, std::int32_t row) {
-  for (std::int32_t w = 0; w < a.plan.warps; ++w) {
-    std::int32_t& at = counts[static_cast<std::int64_t>(w) * a.plan.experts + e];
-    const std::int32_t count = at;
-    at = row;
-    row += count;
+// Turns the counts of each expert into those of the warps before; rows [experts] = the sum. A warp an expert, a lane a
+// warp that counted.
+__device__ inline void add_up_warps(const RouteArgs& a, std::int32_t* counts, std::int32_t* rows) {
+  const int lane = threadIdx.x % 32;
+  for (std::int32_t e = threadIdx.x / 32; e < a.plan.experts; e += blockDim.x / 32) {
+    const bool counted = lane < a.plan.warps;
+    const std::int32_t at = lane * a.plan.count_stride() + e, count = counted ? counts[at] : 0;
+    std::int32_t inclusive = count;
+    for (int d = 1; d < 32; d *= 2) {
+      const std::int32_t other = __shfl_up_sync(0xFFFFFFFFu, inclusive, d);
+      if (lane >= d) inclusive += other;
+    }
+    if (counted) counts[at] = inclusive - count;
+    if (lane == 31) rows[e] = inclusive;
   }
+  __syncthreads();
 }
 
-// write(route, padded row or -1) for the routes of a range, from placed warps.
+// write(route, padded row or -1) for the routes of a range. counts [warps, experts]: routes of the warps before;
+// first_rows [experts]: the padded row of the range's first route.
 template <class Write>
-__device__ inline void place_routes(const RouteArgs& a, const RouteRange& range, std::int32_t* rows, Write write) {
-  std::int32_t* mine = rows + static_cast<std::int64_t>(threadIdx.x / 32) * a.plan.experts;
+__device__ inline void place_routes(const RouteArgs& a, const RouteRange& range, std::int32_t* counts,
+                                    const std::int32_t* first_rows, Write write) {
+  std::int32_t* mine = counts + static_cast<std::int64_t>(threadIdx.x / 32) * a.plan.count_stride();
   for_warp_routes(a, range, [&](std::int64_t r, bool inside, std::int32_t e, int rank, int count) {
-    const std::int32_t row = e >= 0 ? mine[e] + rank : -1;
+    const std::int32_t row = e >= 0 ? first_rows[e] + mine[e] + rank : -1;
     __syncwarp();
     if (e >= 0 && rank == 0) mine[e] += count;
     __syncwarp();
@@ -127,18 +131,19 @@ __device__ inline void place_routes(const RouteArgs& a, const RouteRange& range,
   __syncthreads();
 }
 
-// Goes through the experts, a thread each: place(e, rows, first padded row), and the tables of one block when `tables`.
-template <class Rows, class Place>
-__device__ inline void lay_out_experts(const RouteArgs& a, std::int32_t* sums, bool tables, Rows rows_of, Place place) {
+// Goes through the experts, a thread each: first_rows[e] = the padded row of the expert's first route, given the rows
+// of each expert; writes the tables when `tables`. The two arrays may be one.
+__device__ inline void lay_out_experts(const RouteArgs& a, std::int32_t* sums, bool tables, const std::int32_t* rows_of,
+                                       std::int32_t* first_rows) {
   std::int32_t padded_before = 0, tiles_before = 0;
   for (std::int32_t first = 0; first < a.plan.experts; first += blockDim.x) {
     const std::int32_t e = first + threadIdx.x;
     const bool inside = e < a.plan.experts;
-    const std::int32_t rows = inside ? rows_of(e) : 0, tiles = tiles_of_expert(rows, a.plan.token_tile);
+    const std::int32_t rows = inside ? rows_of[e] : 0, tiles = tiles_of_expert(rows, a.plan.token_tile);
     std::int32_t padded_total = 0, tile_total = 0;
     const std::int32_t padded = (rows + sm90::kRowGroup - 1) / sm90::kRowGroup * sm90::kRowGroup;
     const std::int32_t row = padded_before + block_exclusive_sum(padded, sums, &padded_total);
-    if (inside) place(e, rows, row);
+    if (inside) first_rows[e] = row;
     if (tables) {
       const std::int32_t tile = tiles_before + block_exclusive_sum(tiles, sums, &tile_total);
       for (std::int32_t i = 0; i < tiles; ++i) {
@@ -149,6 +154,29 @@ __device__ inline void lay_out_experts(const RouteArgs& a, std::int32_t* sums, b
     tiles_before += tile_total;
   }
   if (tables && threadIdx.x == 0) *a.tile_count = tiles_before;
+  __syncthreads();
+}
+
+// Adds up the counts of all blocks: all [experts] = rows of each expert, before [experts] = those of the blocks before
+// this one. Integer sums in shared memory, so their order does not matter.
+__device__ inline void add_up_blocks(const RouteArgs& a, std::int32_t* all, std::int32_t* before) {
+  for (std::int32_t e = threadIdx.x; e < a.plan.experts; e += blockDim.x) all[e] = before[e] = 0;
+  __syncthreads();
+  const int parts = a.plan.experts < static_cast<int>(blockDim.x) ? static_cast<int>(blockDim.x) / a.plan.experts : 1;
+  const int part = threadIdx.x / a.plan.experts;
+  const int first = parts == 1 ? static_cast<int>(threadIdx.x) : static_cast<int>(threadIdx.x) % a.plan.experts;
+  const int step = parts == 1 ? static_cast<int>(blockDim.x) : a.plan.experts;
+  for (std::int32_t e = first; e < a.plan.experts && (parts == 1 || part < parts); e += step) {
+    std::int32_t sum = 0, sum_before = 0;
+#pragma unroll 8
+    for (std::int32_t b = parts == 1 ? 0 : part; b < a.plan.blocks; b += parts) {
+      const std::int32_t count = a.scratch[static_cast<std::int64_t>(b) * a.plan.experts + e];
+      sum += count;
+      sum_before += b < static_cast<std::int32_t>(blockIdx.x) ? count : 0;
+    }
+    atomicAdd(all + e, sum);
+    atomicAdd(before + e, sum_before);
+  }
   __syncthreads();
 }
 

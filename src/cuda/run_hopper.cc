@@ -48,7 +48,6 @@ RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunS
   a.static_scale = experts.input_scales.gemm1;
   a.later = experts.layer.weight_on_input ? nullptr : run.weights;
   a.scratch = r.route_scratch;
-  a.expert_rows = r.expert_rows;
   a.route_row = r.route_row;
   a.tile_count = r.tile_count;
   a.tiles = r.tiles;

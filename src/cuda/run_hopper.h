@@ -30,12 +30,11 @@ struct RunSizes {
 
 struct RunScratch {
   std::int32_t* route_scratch = nullptr;
-  std::int32_t* expert_rows = nullptr;  // [E_local]
-  std::int32_t* route_row = nullptr;    // [T, k]
-  std::int32_t* tile_count = nullptr;   // [1]
-  sm90::TokenTile* tiles = nullptr;     // [max_tiles]
-  std::uint32_t* ready = nullptr;       // [max_tiles]
-  std::uint8_t* x = nullptr;            // image
+  std::int32_t* route_row = nullptr;   // [T, k]
+  std::int32_t* tile_count = nullptr;  // [1]
+  sm90::TokenTile* tiles = nullptr;    // [max_tiles]
+  std::uint32_t* ready = nullptr;      // [max_tiles]
+  std::uint8_t* x = nullptr;           // image
   float* x_scale = nullptr;
   std::uint8_t* h = nullptr;  // image
   float* h_scale = nullptr;
@@ -52,7 +51,6 @@ RunScratch make_scratch(const RunSizes& s, Make make) {
   const sm90::ScratchBytes own = sm90::scratch_bytes(s.shape, s.padded_rows(), s.static_intermediate);
   RunScratch r;
   r.route_scratch = static_cast<std::int32_t*>(make(s.route().scratch_bytes()));
-  r.expert_rows = static_cast<std::int32_t*>(make(static_cast<std::size_t>(s.shape.experts) * 4));
   r.route_row = static_cast<std::int32_t*>(make(static_cast<std::size_t>(s.routes()) * 4));
   r.tile_count = static_cast<std::int32_t*>(make(4));
   r.tiles = static_cast<sm90::TokenTile*>(make(tiles * sizeof(sm90::TokenTile)));

@@ -105,7 +105,9 @@ class HopperRunner final : public Runner {
     const RunScratch r = make_scratch(s, [&](std::size_t bytes) { return take(*args.workspace, bytes); });
     const cudaStream_t stream = raw(args.stream);
     check(launch_route(route_args(experts, s, r, args), stream), "starting the routing kernel");
+    if (options_.steps == 1) return;
     check(sm90::launch_experts(expert_args(experts, s, r), stream), "starting the kernels of Hopper");
+    if (options_.steps == 2) return;
     check(launch_finalize(finalize_args(experts, r, args), stream), "starting the finalise kernel");
     if (args.stages != nullptr) record_stages(experts, s, r, args);
   }

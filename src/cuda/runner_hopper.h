@@ -15,10 +15,11 @@
 
 namespace sluice::cuda {
 
-// How a plan is forced, for tests and measurements; 0 = chosen from (T, k, E, shape).
+// What tests and measurements force; 0 = chosen from (T, k, E, shape).
 struct HopperOptions {
   int token_tile = 0;
   int split = 0;
+  int steps = 3;  // of a run: 1 = the routing kernel alone, 2 = with the experts; the output is then not written
 };
 
 // `pool` is used while weights are prepared; nullptr = the calling thread alone. It outlives the runner.
