@@ -100,11 +100,36 @@ struct SortMemory {
   std::int32_t* rows;    // [experts]
   std::int32_t* first;   // [experts]
   std::int32_t* sums;    // [kRouteSums]
+  std::int32_t* local;   // [kRouteLocalRows] rows of the block's own routes
 };
 
 __device__ SortMemory sort_memory(const RouteArgs& a, std::int32_t* shared) {
   std::int32_t* rows = shared + static_cast<std::int64_t>(a.plan.warps) * a.plan.count_stride();
-  return {shared, rows, rows + a.plan.experts, rows + 2 * a.plan.experts};
+  std::int32_t* sums = rows + 2 * a.plan.experts;
+  return {shared, rows, rows + a.plan.experts, sums, sums + kRouteSums};
+}
+
+// The routes whose input rows a block writes, and where it finds their padded rows again.
+struct OwnRows {
+  std::int64_t first = 0, end = 0;  // routes
+  std::int32_t* local = nullptr;
+  const std::int32_t* rows = nullptr;
+
+  __device__ void write(const RouteArgs& a, std::int64_t r, std::int32_t row) const {
+    if (r < first || r >= end) return;
+    a.route_row[r] = row;
+    if (local != nullptr) local[r - first] = row;
+  }
+};
+
+__device__ OwnRows own_rows(const RouteArgs& a, const SortMemory& m, std::int64_t first_token,
+                            std::int64_t last_token) {
+  OwnRows own;
+  own.first = first_token * a.plan.top_k;
+  own.end = last_token * a.plan.top_k;
+  own.local = own.end - own.first <= kRouteLocalRows ? m.local : nullptr;
+  own.rows = own.local != nullptr ? own.local : a.route_row + own.first;
+  return own;
 }
 
 // Every block sorts all routes; block 0 writes the tables; each block writes its share of the input rows.
@@ -114,6 +139,10 @@ __global__ void __launch_bounds__(kMostThreads, 1) route_one_pass(const __grid_c
   wait_for_previous_kernel();
   const SortMemory m = sort_memory(a, shared);
   const RouteRange all = route_range(a, 0, a.plan.routes());
+  const std::int64_t units = units_of_token(a), total = a.plan.tokens * units;
+  const std::int64_t each = (total + gridDim.x - 1) / gridDim.x, begin = each * blockIdx.x;
+  const std::int64_t end = begin + each < total ? begin + each : total;
+  bring_units_near(a, begin, end);
   clear_ready(a);
   for (std::int64_t i = threadIdx.x * 32; blockIdx.x == 0 && a.later != nullptr && i < a.plan.routes();
        i += blockDim.x * 32) {
@@ -123,15 +152,10 @@ __global__ void __launch_bounds__(kMostThreads, 1) route_one_pass(const __grid_c
   add_up_warps(a, m.counts, m.rows);
   lay_out_experts(a, m.sums, blockIdx.x == 0, m.rows, m.first);
   // Several blocks may write the routes of one token: the same values.
-  const std::int64_t units = units_of_token(a), total = a.plan.tokens * units;
-  const std::int64_t each = (total + gridDim.x - 1) / gridDim.x, begin = each * blockIdx.x;
-  const std::int64_t end = begin + each < total ? begin + each : total;
   const std::int64_t first = begin < end ? begin / units : 0, last = begin < end ? (end - 1) / units : -1;
-  place_routes(a, all, m.counts, m.first, [&](std::int64_t r, std::int32_t row) {
-    const std::int64_t t = r / a.plan.top_k;
-    if (t >= first && t <= last) a.route_row[r] = row;
-  });
-  write_input(a, begin, end, a.route_row + first * a.plan.top_k, first, last + 1);
+  const OwnRows own = own_rows(a, m, first, last + 1);
+  place_routes(a, all, m.counts, m.first, [&](std::int64_t r, std::int32_t row) { own.write(a, r, row); });
+  write_input(a, begin, end, own.rows, first, last + 1);
 }
 
 __device__ RouteRange block_range(const RouteArgs& a) {
@@ -168,9 +192,10 @@ __global__ void __launch_bounds__(kPassThreads, 2) route_place(const __grid_cons
   lay_out_experts(a, m.sums, blockIdx.x == 0, m.rows, m.rows);
   for (std::int32_t e = threadIdx.x; e < a.plan.experts; e += blockDim.x) before[e] += m.rows[e];
   __syncthreads();
-  place_routes(a, range, m.counts, before, [&](std::int64_t r, std::int32_t row) { a.route_row[r] = row; });
   const std::int64_t first = range.begin / a.plan.top_k, last = range.end / a.plan.top_k;
-  write_input(a, first * units_of_token(a), last * units_of_token(a), a.route_row + range.begin, first, last);
+  const OwnRows own = own_rows(a, m, first, last);
+  place_routes(a, range, m.counts, before, [&](std::int64_t r, std::int32_t row) { own.write(a, r, row); });
+  write_input(a, first * units_of_token(a), last * units_of_token(a), own.rows, first, last);
 }
 
 }  // namespace

@@ -12,7 +12,8 @@
 
 namespace sluice::cuda {
 
-inline constexpr std::int32_t kRouteSums = 33;  // ints
+inline constexpr std::int32_t kRouteSums = 33;         // ints
+inline constexpr std::int32_t kRouteLocalRows = 2048;  // routes whose rows a block keeps in shared memory
 
 struct RoutePlan {
   std::int64_t tokens = 0;       // T
@@ -29,9 +30,9 @@ struct RoutePlan {
   constexpr std::int64_t routes() const { return tokens * top_k; }
   // Counts of (warp, expert) lie so that the warps' counts of one expert are in different banks.
   constexpr std::int32_t count_stride() const { return experts | 1; }
-  // Those counts; rows and first row of each expert; sums.
+  // Those counts; rows and first row of each expert; sums; rows of the block's own routes.
   constexpr std::int64_t shared_bytes() const {
-    return (static_cast<std::int64_t>(warps) * count_stride() + 2 * experts + kRouteSums) * 4;
+    return (static_cast<std::int64_t>(warps) * count_stride() + 2 * experts + kRouteSums + kRouteLocalRows) * 4;
   }
   constexpr std::size_t scratch_bytes() const {  // counts of (block, expert)
     return one_pass ? 0 : static_cast<std::size_t>(experts) * blocks * 4;
@@ -42,7 +43,7 @@ inline constexpr std::int32_t kRouteMostWarps = 32;
 inline constexpr std::int32_t kRoutePassWarps = 16;  // most of a block in several passes, where two share a processor
 inline constexpr std::int64_t kRouteSharedBytes = 200 * 1024;
 inline constexpr std::int32_t kRouteMostExperts =
-    static_cast<std::int32_t>((kRouteSharedBytes / 4 - kRouteSums - 1) / 3);
+    static_cast<std::int32_t>((kRouteSharedBytes / 4 - kRouteSums - kRouteLocalRows - 1) / 3);
 // Sorting this many routes in every block costs less than the launches that it saves.
 inline constexpr std::int64_t kRouteOnePassRoutes = 8192;
 inline constexpr std::int64_t kRouteUnitsPerBlock = 16;  // K blocks of a row
@@ -51,7 +52,8 @@ inline constexpr std::int64_t kRouteFewRoutes = 32;      // a lane each
 inline constexpr std::int32_t kRouteFewThreads = 128;
 
 constexpr std::int32_t fitting_warps(std::int64_t wanted, std::int32_t experts) {
-  const std::int64_t fitting = (kRouteSharedBytes / 4 - kRouteSums - 2 * experts) / std::max(experts | 1, 1);
+  const std::int64_t fitting =
+      (kRouteSharedBytes / 4 - kRouteSums - kRouteLocalRows - 2 * experts) / std::max(experts | 1, 1);
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(std::min(wanted, fitting), 1, kRouteMostWarps));
 }
 
@@ -65,7 +67,7 @@ constexpr RoutePlan route_plan(std::int64_t tokens, std::int32_t top_k, std::int
   p.token_tile = token_tile;
   p.one_pass = p.routes() <= kRouteOnePassRoutes;
   p.warps = fitting_warps(p.one_pass ? (p.routes() + 31) / 32 : kRoutePassWarps, experts);
-  p.threads = std::max(p.warps, 8) * 32;
+  p.threads = std::max(p.warps, 16) * 32;
   const std::int64_t units = tokens * k_blocks;
   const std::int64_t useful = p.one_pass ? (units + kRouteUnitsPerBlock - 1) / kRouteUnitsPerBlock : tokens;
   const std::int64_t most =

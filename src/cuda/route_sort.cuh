@@ -97,9 +97,24 @@ __device__ inline void count_routes(const RouteArgs& a, const RouteRange& range,
   __syncthreads();
 }
 
-// Turns the counts of each expert into those of the warps before; rows [experts] = the sum. A warp an expert, a lane a
-// warp that counted.
+// Turns the counts of each expert into those of the warps before; rows [experts] = the sum. With few warps a thread an
+// expert, with many a warp an expert and a lane a warp that counted.
 __device__ inline void add_up_warps(const RouteArgs& a, std::int32_t* counts, std::int32_t* rows) {
+  constexpr std::int32_t kFewWarps = 4;
+  if (a.plan.warps <= kFewWarps) {
+    for (std::int32_t e = threadIdx.x; e < a.plan.experts; e += blockDim.x) {
+      std::int32_t sum = 0;
+      for (std::int32_t w = 0; w < a.plan.warps; ++w) {
+        std::int32_t& at = counts[w * a.plan.count_stride() + e];
+        const std::int32_t count = at;
+        at = sum;
+        sum += count;
+      }
+      rows[e] = sum;
+    }
+    __syncthreads();
+    return;
+  }
   const int lane = threadIdx.x % 32;
   for (std::int32_t e = threadIdx.x / 32; e < a.plan.experts; e += blockDim.x / 32) {
     const bool counted = lane < a.plan.warps;
