@@ -45,7 +45,7 @@ inline constexpr std::int64_t kRouteSharedBytes = 200 * 1024;
 inline constexpr std::int32_t kRouteMostExperts =
     static_cast<std::int32_t>((kRouteSharedBytes / 4 - kRouteSums - kRouteLocalRows - 1) / 3);
 // Sorting this many routes in every block costs less than the launches that it saves.
-inline constexpr std::int64_t kRouteOnePassRoutes = 8192;
+inline constexpr std::int64_t kRouteOnePassRoutes = 2048;
 inline constexpr std::int64_t kRouteUnitsPerBlock = 16;  // K blocks of a row
 inline constexpr std::int64_t kRouteCounts = 1 << 16;    // of (block, expert), which every block adds up
 inline constexpr std::int64_t kRouteFewRoutes = 32;      // a lane each
