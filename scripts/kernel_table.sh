@@ -14,4 +14,5 @@ find "$build" -name '*.ptxas' | sort | xargs cat | awk '
       if ($i ~ /^smem/) shared = $(i - 2)
     }
     print name "\t" registers "\t" shared "\t" stack
-  }' | c++filt | awk -F '\t' '{ sub(/\(.*/, "", $1); print "| `" $1 "` | " $2 " | " $3 " | " $4 " |" }' | sort -u
+  }' | c++filt | sed 's/(anonymous namespace):://g; s/(sluice::[A-Za-z0-9_:]*)//g' |
+  awk -F '\t' '{ sub(/\(.*/, "", $1); sub(/^void /, "", $1); print "| `" $1 "` | " $2 " | " $3 " | " $4 " |" }' | sort -u
