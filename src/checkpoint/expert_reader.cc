@@ -57,6 +57,7 @@ ExpertWeights ExpertReader::read() {
   read_projection({names_.down, names_.down_bias, spec_.width(), inner, {0, 1, spec_.width(), 0}},
                   {out.down, out.down_bias, out.input_scales.down});
   out.keep_alive = tensors_.keep_alive();
+  out.release = tensors_.page_release();
   return out;
 }
 

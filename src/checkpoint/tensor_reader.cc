@@ -199,6 +199,21 @@ void TensorReader::release(std::int64_t layer) {
   for (const TensorEntry* tensor : used->second) drop_pages(tensor->span());
 }
 
+std::function<void(const void*, std::size_t)> TensorReader::page_release() const {
+  std::vector<std::span<const std::byte>> files;
+  for (const SafetensorsFile& shard : checkpoint_.shards()) {
+    if (shard.tensors().empty()) continue;
+    const TensorEntry& last = shard.tensors().back();  // they are in the order of their data
+    files.emplace_back(shard.tensors().front().data, last.data + last.bytes);
+  }
+  return [files = std::move(files)](const void* data, std::size_t bytes) {
+    const auto* first = static_cast<const std::byte*>(data);
+    for (const std::span<const std::byte>& file : files) {
+      if (first >= file.data() && first + bytes <= file.data() + file.size()) return drop_pages({first, bytes});
+    }
+  };
+}
+
 std::uint64_t TensorReader::bytes(std::int64_t layer) const {
   std::uint64_t sum = 0;
   for_each_tensor(layer, [&sum](const TensorEntry& tensor) { sum += tensor.bytes; });

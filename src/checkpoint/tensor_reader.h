@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -71,6 +72,8 @@ class TensorReader {
   std::vector<std::string> notes() const;
   // Holds the mapped files and the aligned copies.
   std::shared_ptr<const void> keep_alive() const { return store_; }
+  // ExpertWeights::release for views into the mapped files; ignores what is not in one.
+  std::function<void(const void*, std::size_t)> page_release() const;
 
  private:
   // What views point into.

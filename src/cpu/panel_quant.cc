@@ -21,7 +21,6 @@ namespace {
 constexpr std::int64_t kPanelLine = 64;             // bytes of a panel in a step of a record
 constexpr std::int64_t kPairLine = 2 * kPanelLine;  // of both
 constexpr std::int64_t kBlockBytes = 64;            // of a row of kStoredK e4m3 codes; e2m1 has half of it
-constexpr std::int64_t kMostGroups = 4;             // of kStoredK
 constexpr std::int64_t kOctet = 8;                  // k of a 32-bit word of codes
 
 // Rows of one panel that exist, and where the source has them.
@@ -83,14 +82,11 @@ StoredScale stored_nvfp4(std::uint8_t code) {
   return s;
 }
 
+// Codes from 253 on have no stored byte: they are refused where they occur.
 StoredScale stored_mxfp4(std::uint8_t code) {
   StoredScale s;
   s.nan = code == kE8m0Nan;
   s.keep = s.nan ? 0 : s.keep;
-  if (!s.nan && code >= 253) {
-    fail(ErrorCode::unsupported, "an MXFP4 block scale of 2^" + std::to_string(code - 127), "at most 2^125",
-         "larger values are beyond bf16");
-  }
   s.byte = s.nan ? kMxfp4One : static_cast<std::uint8_t>(254 - code);
   return s;
 }
@@ -99,15 +95,21 @@ bool changes_codes(const StoredScale& s) { return s.keep == 0 || s.flip != 0; }
 
 using ScaleTable = std::array<StoredScale, 256>;
 
-ScaleTable nvfp4_table() {
+ScaleTable make_scale_table(StoredScale (*stored)(std::uint8_t)) {
   ScaleTable t;
-  for (int i = 0; i < 256; ++i) t[i] = stored_nvfp4(static_cast<std::uint8_t>(i));
+  for (int i = 0; i < 256; ++i) t[i] = stored(static_cast<std::uint8_t>(i));
   return t;
 }
 
-StoredScale stored_scale(Format format, std::uint8_t code) {
-  static const ScaleTable kNvfp4 = nvfp4_table();
-  return format == Format::nvfp4 ? kNvfp4[code] : stored_mxfp4(code);
+const ScaleTable& scale_table(Format format) {
+  static const ScaleTable kNvfp4 = make_scale_table(stored_nvfp4), kMxfp4 = make_scale_table(stored_mxfp4);
+  return format == Format::nvfp4 ? kNvfp4 : kMxfp4;
+}
+
+void check_mxfp4_scale(std::uint8_t code) {
+  if (code < 253 || code == kE8m0Nan) return;
+  fail(ErrorCode::unsupported, "an MXFP4 block scale of 2^" + std::to_string(code - 127), "at most 2^125",
+       "larger values are beyond bf16");
 }
 
 // Up to 8 codes from column k on, unit column stride, k even.
@@ -124,6 +126,13 @@ bool zero_codes(const MatrixView& c, std::int64_t n, std::int64_t first, std::in
     if ((load_octet(c, n, k) & 0x77777777u) != 0) return false;
   }
   return true;
+}
+
+// 32 codes, all of them there.
+bool zero_codes(const std::byte* codes) {
+  const __m128i magnitudes =
+      _mm_and_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)), _mm_set1_epi8(0x77));
+  return _mm_movemask_epi8(_mm_cmpeq_epi8(magnitudes, _mm_setzero_si128())) == 0xFFFF;
 }
 
 struct Fp4Layout {
@@ -228,54 +237,71 @@ void load_fp8(const Rows& rows, std::int64_t k, Block& block) {
   }
 }
 
-// Row r of the block from column k on, with what its scales do to codes.
-void load_fp4_row(const Rows& rows, std::int64_t r, std::int64_t k, const StoredScale* scales, std::int64_t group,
-                  Block& block) {
-  const MatrixView& c = rows.w.codes;
-  const std::int64_t count = r < rows.count ? std::min<std::int64_t>(kStoredK, c.cols - k) : 0;
-  bool copy = count < kStoredK;
-  for (std::int64_t g = 0; g * group < count; ++g) copy = copy || changes_codes(scales[g]);
-  if (!copy) {
-    block.rows[r] = static_cast<const std::byte*>(c.data) + ((rows.first + r) * c.row_stride + k) / 2;
-    return;
-  }
-  block.rows[r] = block.copies[r];
-  std::memset(block.copies[r], 0, kBlockBytes);
-  for (std::int64_t i = 0; i < count; i += kOctet) {
-    const StoredScale& s = scales[i / group];
-    const std::uint32_t word = (load_octet(c, rows.first + r, k + i) ^ s.flip) & s.keep;
-    std::memcpy(block.copies[r] + i / 2, &word, sizeof(word));
-  }
-}
-
 // What goes on from record to record of the rows of a panel.
 struct RowState {
+  std::array<const std::uint8_t*, kPanelRows> scales{};
   std::array<std::uint8_t, kPanelRows> byte;  // last stored scale
   std::array<bool, kPanelRows> nan{};         // whether a scale is NaN
 };
 
-// Zero has any scale: blocks of zeros, and those that fill up the last record, have that of the block before them,
-// which keeps sums in the same unit.
-void pack_fp4_record(const PanelLayout& layout, const Rows& rows, std::int64_t k, RowState& state, const Target& to) {
-  const Fp4Layout f = fp4_layout(layout);
-  const BlockScaleView& s = rows.w.block_scale;
+// A row of a record as the file has it. Blocks of zeros, and those that fill up the last record, have the scale of the
+// block before them, which keeps sums of mxfp4 in the same unit.
+struct Fp4Row {
+  const PanelLayout& layout;
+  const Rows& rows;
+  const ScaleTable& table;
+  Fp4Layout f;
+  std::int64_t k, first_group;
+  std::int64_t r = 0;
+  const std::uint8_t* scales = nullptr;  // of the row
+
+  std::int64_t n() const { return rows.first + r; }
+  std::int64_t count() const { return r < rows.count ? std::min<std::int64_t>(kStoredK, layout.cols - k) : 0; }
+  const std::byte* codes() const {
+    const MatrixView& c = rows.w.codes;
+    return static_cast<const std::byte*>(c.data) + (n() * c.row_stride + k) / 2;
+  }
+  const StoredScale& scale(std::int64_t g) const {
+    const std::uint8_t code = scales[(first_group + g) * rows.w.block_scale.col_stride];
+    if (layout.format == Format::mxfp4) check_mxfp4_scale(code);
+    return table[code];
+  }
+  bool zeros(std::int64_t g) const {
+    if (layout.format == Format::nvfp4) return false;
+    if (count() == kStoredK) return zero_codes(codes() + g * f.group / 2);
+    const std::int64_t first = k + g * f.group;
+    return zero_codes(rows.w.codes, n(), first, std::min(first + f.group, layout.cols));
+  }
+  // With what the scales do to codes, and zeros behind them.
+  void copy(std::byte* to) const {
+    std::memset(to, 0, kBlockBytes);
+    for (std::int64_t i = 0; i < count(); i += kOctet) {
+      const StoredScale& s = scale(i / f.group);
+      const std::uint32_t word = (load_octet(rows.w.codes, n(), k + i) ^ s.flip) & s.keep;
+      std::memcpy(to + i / 2, &word, sizeof(word));
+    }
+  }
+};
+
+void pack_fp4_record(Fp4Row row, RowState& state, const Target& to) {
   Block block;
-  for (std::int64_t r = 0; r < kPanelRows; ++r) {
-    const std::int64_t n = rows.first + r;
-    const auto* scales = static_cast<const std::uint8_t*>(s.data) + n / s.block_rows * s.row_stride;
-    std::array<StoredScale, kMostGroups> stored;
-    for (std::int64_t g = 0; g < kStoredK / f.group; ++g) {
-      const std::int64_t first = k + g * f.group, end = std::min(first + f.group, layout.cols);
-      if (r < rows.count && first < end) {
-        stored[g] = stored_scale(layout.format, scales[first / f.group * s.col_stride]);
-        state.nan[r] = state.nan[r] || stored[g].nan;
-        if (stored[g].keep != 0 && !zero_codes(rows.w.codes, n, first, end)) state.byte[r] = stored[g].byte;
+  for (row.r = 0; row.r < kPanelRows; ++row.r) {
+    const std::int64_t r = row.r, count = row.count();
+    row.scales = state.scales[r];
+    bool copy = count < kStoredK;
+    for (std::int64_t g = 0; g * row.f.group < kStoredK; ++g) {
+      if (g * row.f.group < count) {
+        const StoredScale& s = row.scale(g);
+        copy = copy || changes_codes(s);
+        state.nan[r] = state.nan[r] || s.nan;
+        if (s.keep != 0 && !row.zeros(g)) state.byte[r] = s.byte;
       }
       to.scales[g * kPairRows + r] = static_cast<std::byte>(state.byte[r]);
     }
-    load_fp4_row(rows, r, k, stored.data(), f.group, block);
+    if (copy) row.copy(block.copies[r]);
+    block.rows[r] = copy ? block.copies[r] : row.codes();
   }
-  store_codes(layout.format, block, to);
+  store_codes(row.layout.format, block, to);
 }
 
 void check_fp4(const PanelLayout& layout, const QuantTensor& w) {
@@ -331,10 +357,17 @@ void pack_quantized_panel(const PanelLayout& layout, const PanelSource& source, 
     return;
   }
   check_fp4(layout, w);
+  const Fp4Layout f = fp4_layout(layout);
+  const BlockScaleView& scales = w.block_scale;
   RowState state;
-  state.byte.fill(fp4_layout(layout).first_byte);
+  state.byte.fill(f.first_byte);
+  for (std::int64_t r = 0; r < rows.count; ++r) {
+    const std::int64_t row = (rows.first + r) / scales.block_rows;
+    state.scales[r] = static_cast<const std::uint8_t*>(scales.data) + row * scales.row_stride;
+  }
   for (std::int64_t k = 0; k < layout.cols; k += kStoredK) {
-    pack_fp4_record(layout, rows, k, state, target_of(layout, k, panel, pair.records));
+    pack_fp4_record({layout, rows, scale_table(layout.format), f, k, k / f.group}, state,
+                    target_of(layout, k, panel, pair.records));
   }
   for (std::int64_t r = 0; r < kPanelRows; ++r) {
     if (state.nan[r]) outputs[r] = std::numeric_limits<float>::quiet_NaN();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "moe/input_scales.h"
@@ -42,6 +43,31 @@ bool near_scales(const std::vector<QuantTensor>& weights, ThreadPool& pool) {
   });
   return near;
 }
+
+void release_codes(const ExpertWeights& weights, const QuantTensor& weight) {
+  const MatrixView& c = weight.codes;
+  const std::int64_t elements = (c.rows - 1) * c.row_stride + (c.cols - 1) * c.col_stride + 1;
+  weights.release(c.data, static_cast<std::size_t>(dtype_bytes(c.dtype, elements)));
+}
+
+// Gives up the pages of an expert as soon as its last pair is packed: a layer may be larger than what may be mapped.
+class ExpertRelease {
+ public:
+  ExpertRelease(const ExpertWeights& weights, std::int64_t pairs)
+      : weights_(weights), left_(static_cast<std::size_t>(weights.count())) {
+    for (std::atomic<std::int64_t>& left : left_) left = pairs;
+  }
+  void packed(std::int64_t e) {
+    if (left_[e].fetch_sub(1, std::memory_order_acq_rel) != 1 || !weights_.release) return;
+    if (!weights_.gate.empty()) release_codes(weights_, weights_.gate[e]);
+    release_codes(weights_, weights_.up[e]);
+    release_codes(weights_, weights_.down[e]);
+  }
+
+ private:
+  const ExpertWeights& weights_;
+  std::vector<std::atomic<std::int64_t>> left_;
+};
 
 }  // namespace
 
@@ -107,6 +133,7 @@ void CpuExperts::fill(const ExpertWeights& weights, ThreadPool& pool) {
   const std::int64_t longest = std::max(gemm1.cols, gemm2.cols);
   const Buffer scratch =
       host_buffer(static_cast<std::size_t>(pool.size() * pack_scratch_floats(longest)) * sizeof(float));
+  ExpertRelease release(weights, pairs());
   constexpr std::int64_t kGrainPairs = 8;
   pool.parallel_for(experts * pairs(), kGrainPairs, [&](std::int64_t begin, std::int64_t end, int worker) {
     float* floats = scratch.as<float>() + worker * pack_scratch_floats(longest);
@@ -115,6 +142,7 @@ void CpuExperts::fill(const ExpertWeights& weights, ThreadPool& pool) {
       if (pair == 0) pack_biases(weights, e);
       if (pair < gemm1.pairs) pack_gemm1_pair(weights, e, pair, floats);
       if (pair >= gemm1.pairs) pack_gemm2_pair(weights, e, pair - gemm1.pairs, floats);
+      release.packed(e);
     }
   });
 }

@@ -5,7 +5,9 @@
 // mapping.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -67,6 +69,9 @@ struct ExpertWeights {
   std::vector<BiasView> gate_bias, up_bias, down_bias;
   InputScales input_scales;
   std::shared_ptr<const void> keep_alive;
+  // Told, from any thread, that these bytes of a view have been read for the last time: pages of a mapped file are
+  // dropped then. Empty where there is nothing to drop.
+  std::function<void(const void* data, std::size_t bytes)> release;
 
   std::int64_t count() const { return static_cast<std::int64_t>(up.size()); }
 };

@@ -1,0 +1,79 @@
+// Preparing experts gives up the bytes of each weight once, when nothing of its expert is left to read.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "cpu/gemm_harness.h"
+#include "cpu/runner_cpu.h"
+#include "cpu/runner_harness.h"
+
+namespace sluice::cpu {
+namespace {
+
+TEST(RunnerRelease, EveryWeightOnceAndWhole) {
+  constexpr std::int64_t kHidden = 96, kInner = 80;
+  constexpr std::int32_t kExperts = 5;
+  const Problem problem = testing::make_problem(kHidden, kInner, kExperts, 2);
+  std::vector<testing::Matrix> matrices;
+  for (std::int32_t i = 0; i < 3 * kExperts; ++i) {
+    const bool down = i % 3 == 2;
+    matrices.push_back(testing::random_matrix(down ? kHidden : kInner, down ? kInner : kHidden, DType::bf16,
+                                              7 + static_cast<std::uint64_t>(i)));
+  }
+  // A release fills the bytes with NaN, which whoever read them afterwards would find in its results.
+  const auto weights = [&](std::vector<testing::Matrix>& from) {
+    ExpertWeights w;
+    for (std::size_t i = 0; i < from.size(); i += 3) {
+      w.gate.push_back(from[i].weight());
+      w.up.push_back(from[i + 1].weight());
+      w.down.push_back(from[i + 2].weight());
+    }
+    return w;
+  };
+  ThreadPool pool(2);
+  const auto runner = make_cpu_runner(pool, Isa::scalar);
+  std::vector<testing::Matrix> overwritten = matrices;
+  std::map<const void*, std::vector<std::size_t>> released;
+  std::mutex mutex;
+  ExpertWeights watched = weights(overwritten);
+  watched.release = [&](const void* data, std::size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    released[data].push_back(bytes);
+    std::memset(const_cast<void*>(data), 0xFF, bytes);
+  };
+  const auto got = runner->prepare(problem, std::move(watched));
+  const auto want = runner->prepare(problem, weights(matrices));
+
+  EXPECT_EQ(released.size(), matrices.size());
+  for (const testing::Matrix& m : overwritten) {
+    EXPECT_EQ(released[m.storage.data()], std::vector<std::size_t>{kHidden * kInner * 2});
+  }
+  const testing::Matrix x = testing::random_matrix(kExperts, kHidden, DType::bf16, 3);
+  const auto run = [&](const PreparedExperts& prepared) {
+    std::vector<SlotId> ids;
+    for (std::int32_t t = 0; t < kExperts; ++t) {
+      ids.push_back(SlotId{t});
+      ids.push_back(SlotId{(t + 1) % kExperts});
+    }
+    const std::vector<float> mix(ids.size(), 0.5f);
+    std::vector<float> out(static_cast<std::size_t>(kExperts) * kHidden);
+    const Buffer scratch = host_buffer(runner->workspace_bytes(problem, kExperts));
+    Workspace workspace(scratch.data(), scratch.bytes());
+    RunArgs args;
+    args.hidden = x.view();
+    args.ids = ids.data();
+    args.weights = mix.data();
+    args.top_k = 2;
+    args.slots = {0, kExperts};
+    args.sum = dense_view(out.data(), DType::f32, kExperts, kHidden);
+    args.workspace = &workspace;
+    runner->run(prepared, args);
+    return out;
+  };
+  EXPECT_EQ(run(*got), run(*want));
+}
+
+}  // namespace
+}  // namespace sluice::cpu
