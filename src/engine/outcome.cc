@@ -79,7 +79,7 @@ void set_params(const PlanSequence& plan, const Sequence& sequence, std::vector<
   }
   for (std::int32_t r = 0; r < plan.scores; ++r) {
     const std::int64_t next = sequence.computed + plan.score_offset + r + 1;
-    SampleParams& p = params[static_cast<std::size_t>(plan.first_score + r)];
+    SampleParams& p = params[static_cast<std::size_t>(plan.first_score) + static_cast<std::size_t>(r)];
     p.given = request.prompt[static_cast<std::size_t>(next)];
     p.top = request.prompt_top_logprobs;
   }
