@@ -141,15 +141,6 @@ TEST(ScalePolicy, NamesOfRepairs) {
   }
 }
 
-// A description may name the projections of experts that are stacked in the file, whose module is their parent.
-TEST(ModuleSet, KnowsChildrenByWholeNames) {
-  ModuleSet set;
-  set.add("model.layers.1.mlp.experts.0.gate_proj", "config.json");
-  EXPECT_TRUE(set.contains_child_of("model.layers.1.mlp.experts"));
-  EXPECT_FALSE(set.contains_child_of("model.layers.1.mlp.exp"));
-  EXPECT_FALSE(set.contains_child_of("model.layers.1.mlp.experts.0.gate_proj"));
-}
-
 TEST(ScalePolicy, Faults) {
   EXPECT_EQ(fault_of(1.0f), ScaleFault::none);
   EXPECT_EQ(fault_of(1.17549435e-38f), ScaleFault::none);
