@@ -21,6 +21,7 @@ namespace {
 constexpr std::int64_t kPanelLine = 64;             // bytes of a panel in a step of a record
 constexpr std::int64_t kPairLine = 2 * kPanelLine;  // of both
 constexpr std::int64_t kBlockBytes = 64;            // of a row of kStoredK e4m3 codes; e2m1 has half of it
+constexpr std::int64_t kFetchedAhead = 256;         // bytes of a row: 16 rows are more streams than hardware follows
 constexpr std::int64_t kOctet = 8;                  // k of a 32-bit word of codes
 
 // Rows of one panel that exist, and where the source has them.
@@ -229,6 +230,7 @@ void load_fp8(const Rows& rows, std::int64_t k, Block& block) {
     const auto* from = static_cast<const std::byte*>(c.data) + (rows.first + r) * c.row_stride + k * c.col_stride;
     if (r < rows.count && count == kStoredK && c.col_stride == 1) {
       block.rows[r] = from;
+      __builtin_prefetch(from + kFetchedAhead, 0, 2);
       continue;
     }
     block.rows[r] = block.copies[r];
@@ -300,6 +302,7 @@ void pack_fp4_record(Fp4Row row, RowState& state, const Target& to) {
     }
     if (copy) row.copy(block.copies[r]);
     block.rows[r] = copy ? block.copies[r] : row.codes();
+    if (!copy) __builtin_prefetch(block.rows[r] + kFetchedAhead, 0, 2);
   }
   store_codes(row.layout.format, block, to);
 }
