@@ -52,6 +52,7 @@ inline constexpr int kConsumers = 256;  // two warpgroups of 128 rows each
 inline constexpr int kThreads = 384;    // and one that loads and stores
 
 inline constexpr int kItemBytes = 32;
+inline constexpr int kItemSlots = 4;
 
 constexpr int align_up(int value, int to) { return (value + to - 1) / to * to; }
 
@@ -60,6 +61,8 @@ template <int NT>
 struct SharedLayout {
   // Tiles this small go to the intermediate straight from registers: fewer hops until FC2 can read them.
   static constexpr bool kDirect = NT <= 16;
+  // Warps that copy staged tiles out: one for each warpgroup where these work on their own.
+  static constexpr int kStoringWarps = kDirect ? 0 : NT == 128 ? 2 : 1;
   static constexpr int kMaxSplit = NT <= 16 ? 2 : 1;
   // A stage is one K block of a row tile, or two K blocks of a half tile.
   static constexpr bool kHalfTiles = NT <= 16;
@@ -85,8 +88,10 @@ struct SharedLayout {
   static constexpr int kAmax = kStagingAt + NT * kBlockBytes;  // [8][NT] f32
   static constexpr int kInverse = kAmax + 8 * NT * 4;          // [NT] f32
   static constexpr int kBarriers = align_up(kScales + kStages * kScaleBytes, 16);
-  static constexpr int kItems = kBarriers;  // a WorkItem for each stage
-  static constexpr int kFull = kItems + kStages * kItemBytes;
+  static constexpr int kItems = kBarriers;  // queue of WorkItems
+  static constexpr int kItemFull = kItems + kItemSlots * kItemBytes;
+  static constexpr int kItemEmpty = kItemFull + 8 * kItemSlots;
+  static constexpr int kFull = kItemEmpty + 8 * kItemSlots;
   static constexpr int kEmpty = kFull + 8 * kStages;
   static constexpr int kReduceFull = kEmpty + 8 * kStages;
   static constexpr int kReduceEmpty = kReduceFull + 8;

@@ -34,6 +34,10 @@ __device__ __forceinline__ void init_barriers(std::uint32_t base, std::uint32_t 
     ptx::mbarrier_init(base + S::kFull + 8 * s, 2);
     ptx::mbarrier_init(base + S::kEmpty + 8 * s, kWarps);
   }
+  for (int i = 0; i < kItemSlots; ++i) {
+    ptx::mbarrier_init(base + S::kItemFull + 8 * i, 1);
+    ptx::mbarrier_init(base + S::kItemEmpty + 8 * i, 1 + kWarps + S::kStoringWarps);
+  }
   ptx::mbarrier_init(base + S::kReduceFull, split > 1 ? (split - 1) * kWarps : 1);
   ptx::mbarrier_init(base + S::kReduceEmpty, kWarps);
   ptx::fence_mbarrier_init();
@@ -67,14 +71,16 @@ __device__ __forceinline__ std::int32_t stage_blocks(const GemmSide& side) {
   return SharedLayout<NT>::kHalfTiles && side.tile_records < kTileRecords ? 2 : 1;
 }
 
-// Weight records, with the scales of their blocks. One thread.
+// Takes items; loads weight records, with the scales of their blocks. One thread.
 template <int NT, Format F>
 __device__ __forceinline__ void load_weights(const GemmArgs& args, const WorkList& work, const Place& place,
                                              std::uint32_t base) {
   using S = SharedLayout<NT>;
   RingCursor<S::kStages> ring;
-  for (WorkCursor at(place.first, place.step, work.total()); !at.done(); at.next()) {
+  ItemWriter<NT> queue(base);
+  for (WorkCursor at(args, place.first, place.step, place.split > 1); at.index() < work.total(); at.next()) {
     const WorkItem w = work.item(at.index());
+    queue.put(w);
     const GemmSide& side = args.sides[w.side];
     const TileSource source = tile_source(side, w);
     const KRange range = k_range(side.k_blocks, place.rank, place.split);
@@ -83,7 +89,7 @@ __device__ __forceinline__ void load_weights(const GemmArgs& args, const WorkLis
       const std::uint32_t full = base + S::kFull + 8 * ring.stage;
       const std::int32_t blocks = min(step, range.end - kb);
       ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
-      if (kb == range.begin) put_item(item_slot<NT>(base, ring.stage), w);
+
       ptx::mbarrier_arrive_expect(full, blocks * (source.bytes + (F == Format::fp8_block ? 16 : 0)));
       for (std::int32_t i = 0; i < blocks; ++i) {
         ptx::bulk_load(base + S::kA + ring.stage * S::kStageA + i * (S::kStageA / 2),
@@ -96,17 +102,18 @@ __device__ __forceinline__ void load_weights(const GemmArgs& args, const WorkLis
       ring.advance();
     }
   }
+  queue.put({-1, 0, 0, 0, 0, 0});
 }
 
 // Token rows, with their scales. One thread.
 template <int NT, Format F>
-__device__ __forceinline__ void load_tokens(const GemmArgs& args, const WorkList& work, const Place& place,
+__device__ __forceinline__ void load_tokens(const GemmArgs& args, const Place& place, const unsigned char* shared,
                                             std::uint32_t base) {
   using S = SharedLayout<NT>;
   constexpr std::uint32_t kParts = NT == kWideTokens || S::kDirect ? 2 : 1;
   RingCursor<S::kStages> ring;
-  for (WorkCursor at(place.first, place.step, work.total()); !at.done(); at.next()) {
-    const WorkItem w = work.item(at.index());
+  ItemReader<NT, false> items(shared, base, true);
+  for (WorkItem w; items.next(w);) {
     const GemmSide& side = args.sides[w.side];
     const std::uint32_t groups = (w.rows + kRowGroup - 1) / kRowGroup;
     const KRange range = k_range(side.k_blocks, place.rank, place.split);
@@ -136,15 +143,16 @@ __device__ __forceinline__ void load_tokens(const GemmArgs& args, const WorkList
   }
 }
 
-// Copies staged tiles of the intermediate out and then counts them as ready. One warp.
+// Copies staged tiles of the intermediate out and then counts them as ready. One warp; with nothing staged it only
+// follows the queue.
 template <int NT, Format F>
-__device__ __forceinline__ void store_intermediate(const GemmArgs& args, const WorkList& work, const Place& place,
-                                                   std::uint32_t base, bool leader) {
+__device__ __forceinline__ void store_intermediate(const GemmArgs& args, const unsigned char* shared,
+                                                   std::uint32_t base, bool leader, bool staged) {
   using S = SharedLayout<NT>;
   constexpr int kBlocks = F == Format::bf16 ? 2 : 1;  // K blocks of FC2 in a row tile of FC1
-  for (WorkCursor at(place.first, place.step, work.total()); !at.done(); at.next()) {
-    const WorkItem w = work.item(at.index());
-    if (w.side == 1) break;
+  ItemReader<NT, true> items(shared, base, leader);
+  for (WorkItem w; items.next(w);) {
+    if (w.side == 1 || !staged) continue;
     ptx::barrier_sync(kBarrierStaged, kStoringThreads);
     if (leader) {
       const std::uint32_t bytes = (w.rows + kRowGroup - 1) / kRowGroup * 1024;
@@ -169,14 +177,12 @@ __device__ __forceinline__ void store_intermediate(const GemmArgs& args, const W
 }
 
 template <int NT, Format F, bool Curve>
-__device__ __forceinline__ void consume(const GemmArgs& args, const WorkList& work, const Place& place,
-                                        const Consumer& c) {
+__device__ __forceinline__ void consume(const GemmArgs& args, const Place& place, const Consumer& c) {
   RingCursor<SharedLayout<NT>::kStages> ring;
   bool staging_busy = false;
   std::uint32_t sequence = 0;
-  for (WorkCursor at(place.first, place.step, work.total()); !at.done(); at.next(), ++sequence) {
-    ptx::mbarrier_wait(c.base + SharedLayout<NT>::kFull + 8 * ring.stage, ring.phase);
-    const WorkItem w = get_item(c.shared, SharedLayout<NT>::kItems + ring.stage * kItemBytes);
+  ItemReader<NT, true> items(c.shared, c.base, c.lane == 0);
+  for (WorkItem w; items.next(w); ++sequence) {
     const GemmSide& side = args.sides[w.side];
     const KRange range = k_range(side.k_blocks, place.rank, place.split);
     Accumulators<NT> acc;
@@ -214,27 +220,24 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
   }
   ptx::wait_for_previous_kernel();
   ptx::allow_next_kernel();
-  const WorkList work(args);
   if (warp >= kConsumers / 32) {
     ptx::registers_shrink<NT == kWideTokens ? 40 : 72>();
     const std::int32_t role = warp - kConsumers / 32;
-    if (role == 0 && lane == 0) load_weights<NT, F>(args, work, place, base);
-    if (role == 1 && lane == 0) load_tokens<NT, F>(args, work, place, base);
+    if (role == 0 && lane == 0) load_weights<NT, F>(args, WorkList(args), place, base);
+    if (role == 1 && lane == 0) load_tokens<NT, F>(args, place, shared, base);
     const bool staged = F != Format::fp8_tensor || args.h_f32 == nullptr;
     if constexpr (NT == kWideTokens) {
-      if (role >= 2 && staged) {
-        store_intermediate_wide<F>(args, work, place.first, place.step, base, role - 2, lane == 0);
-      }
+      if (role >= 2) store_intermediate_wide<F>(args, shared, base, role - 2, lane == 0, staged);
     } else if constexpr (!SharedLayout<NT>::kDirect) {
-      if (role == 2 && place.rank == 0 && staged) store_intermediate<NT, F>(args, work, place, base, lane == 0);
+      if (role == 2) store_intermediate<NT, F>(args, shared, base, lane == 0, staged);
     }
   } else {
     ptx::registers_grow<NT == kWideTokens ? 232 : 216>();
     const Consumer c{shared, base, warp / 4, warp % 4, lane};
     if constexpr (NT == kWideTokens) {
-      consume_wide<F, Curve>(args, work, place.first, place.step, c);
+      consume_wide<F, Curve>(args, c);
     } else {
-      consume<NT, F, Curve>(args, work, place, c);
+      consume<NT, F, Curve>(args, place, c);
     }
   }
   __syncwarp();

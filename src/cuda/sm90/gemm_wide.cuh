@@ -325,13 +325,11 @@ __device__ __forceinline__ void skip_stages(const Consumer& c, WideRing& ring, s
 }
 
 template <Format F, bool Curve>
-__device__ __forceinline__ void consume_wide(const GemmArgs& args, const WorkList& work, std::int32_t first,
-                                             std::int32_t step, const Consumer& c) {
+__device__ __forceinline__ void consume_wide(const GemmArgs& args, const Consumer& c) {
   WideRing ring;
   bool staging_busy = false;
-  for (WorkCursor at(first, step, work.total()); !at.done(); at.next()) {
-    ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
-    const WorkItem w = get_item(c.shared, WideShared::kItems + ring.stage * kItemBytes);
+  ItemReader<kWideTokens, true> items(c.shared, c.base, c.lane == 0);
+  for (WorkItem w; items.next(w);) {
     const GemmSide& side = args.sides[w.side];
     if (w.rows <= c.group * kWideGroup) {
       skip_stages(c, ring, side.k_blocks);
@@ -350,13 +348,13 @@ __device__ __forceinline__ void consume_wide(const GemmArgs& args, const WorkLis
 
 // Copies the staged rows of one warpgroup out and then counts them as ready. One warp a warpgroup.
 template <Format F>
-__device__ __forceinline__ void store_intermediate_wide(const GemmArgs& args, const WorkList& work, std::int32_t first,
-                                                        std::int32_t step, std::uint32_t base, std::int32_t group,
-                                                        bool leader) {
+__device__ __forceinline__ void store_intermediate_wide(const GemmArgs& args, const unsigned char* shared,
+                                                        std::uint32_t base, std::int32_t group, bool leader,
+                                                        bool staged) {
   constexpr int kBlocks = F == Format::bf16 ? 2 : 1;
-  for (WorkCursor at(first, step, work.total()); !at.done(); at.next()) {
-    const WorkItem w = work.item(at.index());
-    if (w.side == 1) break;
+  ItemReader<kWideTokens, true> items(shared, base, leader);
+  for (WorkItem w; items.next(w);) {
+    if (w.side == 1 || !staged) continue;
     const std::int32_t rows = min(w.rows - group * kWideGroup, kWideGroup);
     if (rows > 0) ptx::barrier_sync(kWideStaged + group, kWideStoringThreads);
     if (leader && rows > 0) {

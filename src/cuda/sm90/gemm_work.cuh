@@ -1,9 +1,10 @@
 // The order of work of the expert GEMM kernel: which tile a block (or cluster) computes next.
 //
-// Called by every role of the kernel, each on its own; all see the same sequence. Reads the routing tables only.
+// The loader of weights takes items and hands them to the other roles of its block through a queue in shared memory.
 #pragma once
 
 #include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/sync.cuh"
 #include "cuda/sm90/gemm_args.cuh"
 
 namespace sluice::cuda::sm90 {
@@ -15,29 +16,6 @@ struct WorkItem {
   std::int32_t expert;
   std::int32_t first_row;
   std::int32_t rows;
-};
-
-// The items of one block: one of each round of `stride` items. The place within the round rotates, because a fixed one
-// can coincide with the period of an expert's tiles and then gets only long or only short ones.
-class WorkCursor {
- public:
-  __device__ WorkCursor(std::int32_t start, std::int32_t stride, std::int32_t total)
-      : within_(start), stride_(stride), total_(total) {
-    if (index() >= total_) next();
-  }
-  __device__ bool done() const { return round_ >= total_; }
-  __device__ std::int32_t index() const { return round_ + within_; }
-  __device__ void next() {
-    do {
-      round_ += stride_;
-      within_ += kRotation;
-      while (within_ >= stride_) within_ -= stride_;
-    } while (round_ < total_ && index() >= total_);
-  }
-
- private:
-  static constexpr std::int32_t kRotation = 37;
-  std::int32_t round_ = 0, within_, stride_, total_;
 };
 
 // Items are numbered FC1 first; within a side by expert, then row tile, then token tile, so that neighbours share
@@ -80,23 +58,69 @@ class WorkList {
   std::int32_t tiles_, first_, total_;
 };
 
-// The loader of weights leaves each item in the slot of its first stage; consumers read it there once that stage is
-// full.
+// Indices of the items of one block. Blocks take the next item when they are ready for it, so that neighbours in the
+// order, which share weights or token rows, start close together and find them in L2. Blocks of a cluster go in step.
+class WorkCursor {
+ public:
+  __device__ WorkCursor(const GemmArgs& args, std::int32_t first, std::int32_t step, bool fixed)
+      : counter_(args.routes.ready + args.routes.max_tiles - 1), index_(first), step_(step), fixed_(fixed) {}
+  __device__ std::int32_t index() const { return index_; }
+  __device__ void next() {
+    index_ = fixed_ ? index_ + step_ : step_ + static_cast<std::int32_t>(atomicAdd(counter_, 1u));
+  }
+
+ private:
+  std::uint32_t* counter_;
+  std::int32_t index_, step_;
+  bool fixed_;
+};
+
+// The queue, written by the loader of weights; an item with side < 0 is the last.
 template <int NT>
-__device__ __forceinline__ std::uint32_t item_slot(std::uint32_t base, std::uint32_t stage) {
-  return base + SharedLayout<NT>::kItems + stage * kItemBytes;
-}
+class ItemWriter {
+ public:
+  __device__ explicit ItemWriter(std::uint32_t base) : base_(base) {}
+  __device__ void put(const WorkItem& w) {
+    using S = SharedLayout<NT>;
+    ptx::mbarrier_wait(base_ + S::kItemEmpty + 8 * slot_, phase_ ^ 1);
+    const std::uint32_t to = base_ + S::kItems + slot_ * kItemBytes;
+    ptx::store_shared(to, w.side, w.row_tile, w.token_tile, w.expert);
+    ptx::store_shared(to + 16, w.first_row, w.rows, 0, 0);
+    ptx::mbarrier_arrive(base_ + S::kItemFull + 8 * slot_);
+    slot_ = (slot_ + 1) % kItemSlots;
+    if (slot_ == 0) phase_ ^= 1;
+  }
 
-__device__ __forceinline__ void put_item(std::uint32_t slot, const WorkItem& w) {
-  ptx::store_shared(slot, w.side, w.row_tile, w.token_tile, w.expert);
-  ptx::store_shared(slot + 16, w.first_row, w.rows, 0, 0);
-}
+ private:
+  std::uint32_t base_, slot_ = 0, phase_ = 0;
+};
 
-__device__ __forceinline__ WorkItem get_item(const unsigned char* shared, std::uint32_t offset) {
-  const int4 a = *reinterpret_cast<const int4*>(shared + offset);
-  const int2 b = *reinterpret_cast<const int2*>(shared + offset + 16);
-  return {a.x, a.y, a.z, a.w, b.x, b.y};
-}
+// Read by each other role: every consumer warp, the loader of tokens (one thread), storing warps.
+template <int NT, bool WholeWarp>
+class ItemReader {
+ public:
+  __device__ ItemReader(const unsigned char* shared, std::uint32_t base, bool arrives)
+      : shared_(shared), base_(base), arrives_(arrives) {}
+  // False after the last item.
+  __device__ bool next(WorkItem& w) {
+    using S = SharedLayout<NT>;
+    ptx::mbarrier_wait(base_ + S::kItemFull + 8 * slot_, phase_);
+    const unsigned char* from = shared_ + S::kItems + slot_ * kItemBytes;
+    const int4 a = *reinterpret_cast<const int4*>(from);
+    const int2 b = *reinterpret_cast<const int2*>(from + 16);
+    w = {a.x, a.y, a.z, a.w, b.x, b.y};
+    if constexpr (WholeWarp) __syncwarp();
+    if (arrives_) ptx::mbarrier_arrive(base_ + S::kItemEmpty + 8 * slot_);
+    slot_ = (slot_ + 1) % kItemSlots;
+    if (slot_ == 0) phase_ ^= 1;
+    return w.side >= 0;
+  }
+
+ private:
+  const unsigned char* shared_;
+  std::uint32_t base_, slot_ = 0, phase_ = 0;
+  bool arrives_;
+};
 
 // Position in the ring of stages.
 template <int Stages>

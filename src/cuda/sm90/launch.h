@@ -110,10 +110,10 @@ __host__ __device__ constexpr std::int64_t max_padded_rows(std::int64_t routes, 
   return round_up(routes, kRowGroup) + (kRowGroup) * (experts < routes ? experts : routes);
 }
 
-// Upper bound of token tiles.
+// Upper bound of token tiles, and one more: the last entry of RouteTables::ready counts work that was handed out.
 __host__ __device__ constexpr std::int64_t max_token_tiles(std::int64_t routes, std::int64_t experts,
                                                            std::int64_t token_tile) {
-  return (experts < routes ? experts : routes) + routes / token_tile;
+  return (experts < routes ? experts : routes) + routes / token_tile + 1;
 }
 
 // Rows of each token tile but the last of an expert with `rows` rows; there are ceil(rows / token_tile) of them. Small
@@ -137,7 +137,7 @@ struct alignas(32) TokenTile {
 struct RouteTables {
   const std::int32_t* tile_count = nullptr;  // [1]
   const TokenTile* tiles = nullptr;          // [max_tiles]
-  std::int32_t max_tiles = 0;                // upper bound known to the host
+  std::int32_t max_tiles = 0;                // max_token_tiles() or more
   std::uint32_t* ready = nullptr;            // [max_tiles], zeroed by the routing kernel for every run
 };
 
@@ -166,7 +166,8 @@ Plan choose_plan(const Shape& shape, ActivationKind activation, std::int64_t tok
                  std::int32_t experts_global, std::int32_t sm_count);
 const char* plan_name(const Plan& plan);  // for `explain` and the bench
 
-enum class Phase : std::uint8_t { both, fc1, fc2 };  // the single ones are for tests and measurements
+// The single ones are for tests and measurements; each launch needs RouteTables::ready zeroed.
+enum class Phase : std::uint8_t { both, fc1, fc2 };
 
 struct ExpertArgs {
   Shape shape;

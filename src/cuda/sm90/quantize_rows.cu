@@ -24,6 +24,8 @@ __global__ void __launch_bounds__(kWarps * 32) quantize_rows(QuantizeRowsArgs ar
   const std::int32_t lane = threadIdx.x % 32;
   const std::int32_t warp = threadIdx.x / 32;
   const std::int32_t tiles = *args.routes.tile_count;
+  // FC2 is a launch of its own here and hands out its work anew.
+  if (blockIdx.x == 0 && threadIdx.x == 0) args.routes.ready[args.routes.max_tiles - 1] = 0;
   for (std::int32_t i = blockIdx.x; i < tiles; i += gridDim.x) {
     const TokenTile tile = args.routes.tiles[i];
     for (std::int32_t r = warp; r < tile.rows; r += kWarps) {
