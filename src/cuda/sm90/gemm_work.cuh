@@ -103,17 +103,25 @@ class ItemReader {
       : shared_(shared), base_(base), arrives_(arrives) {}
   // False after the last item.
   __device__ bool next(WorkItem& w) {
-    using S = SharedLayout<NT>;
-    ptx::mbarrier_wait(base_ + S::kItemFull + 8 * slot_, phase_);
-    const unsigned char* from = shared_ + S::kItems + slot_ * kItemBytes;
+    wait();
+    w = read();
+    release();
+    return w.side >= 0;
+  }
+
+  // The same in steps, for those who would rather read an item twice than hold it in registers.
+  __device__ void wait() const { ptx::mbarrier_wait(base_ + SharedLayout<NT>::kItemFull + 8 * slot_, phase_); }
+  __device__ WorkItem read() const {
+    const unsigned char* from = shared_ + SharedLayout<NT>::kItems + slot_ * kItemBytes;
     const int4 a = *reinterpret_cast<const int4*>(from);
     const int2 b = *reinterpret_cast<const int2*>(from + 16);
-    w = {a.x, a.y, a.z, a.w, b.x, b.y};
+    return {a.x, a.y, a.z, a.w, b.x, b.y};
+  }
+  __device__ void release() {
     if constexpr (WholeWarp) __syncwarp();
-    if (arrives_) ptx::mbarrier_arrive(base_ + S::kItemEmpty + 8 * slot_);
+    if (arrives_) ptx::mbarrier_arrive(base_ + SharedLayout<NT>::kItemEmpty + 8 * slot_);
     slot_ = (slot_ + 1) % kItemSlots;
     if (slot_ == 0) phase_ ^= 1;
-    return w.side >= 0;
   }
 
  private:

@@ -20,24 +20,18 @@ std::int32_t token_tile_for(double rows_per_expert) {
   return 128;
 }
 
-// How row tiles are shared out where the longest of them is a large part of what a multiprocessor streams in all.
-// Measured on five layer shapes: a split of K over two blocks costs a reduction and pays for long tiles, half tiles do
-// for shorter ones; fp8 can halve the tiles of FC2 only, which is not worth it while most multiprocessors are idle.
+// How row tiles are shared out where the longest of them is a large part of what a multiprocessor streams in all:
+// halved, and where even then most multiprocessors would have none of FC1, split over two blocks in K, which costs a
+// reduction. Measured on five layer shapes.
 void share_out(const Shape& shape, const Extents& e, double active, std::int32_t sm_count, Plan& plan) {
   if (plan.token_tile > 16) return;
-  const bool bf16 = shape.format == Format::bf16;
   const double tile1 = std::min(e.records1, kTileRecords) * double{kRecordBytes} * e.k_blocks1;
   const double tile2 = std::min(e.records2, kTileRecords) * double{kRecordBytes} * e.k_blocks2;
-  const double expert =
-      double{kRecordBytes} * (std::int64_t{e.records1} * e.k_blocks1 + std::int64_t{e.records2} * e.k_blocks2);
-  const double longest = std::max(tile1, tile2);
-  const double part = longest * sm_count / (active * expert);
-  if (part < 0.3) return;
-  if (longest >= (bf16 ? 1.3e6 : 0.6e6)) {
-    if (e.k_blocks1 > 1 && e.k_blocks2 > 1) plan.split = 2;
-    return;
-  }
-  plan.half_tiles = bf16 || part < 1.2;
+  const double expert = double{kRecordBytes} *
+                        (static_cast<double>(e.records1) * e.k_blocks1 + static_cast<double>(e.records2) * e.k_blocks2);
+  plan.half_tiles = std::max(tile1, tile2) * sm_count >= 0.2 * active * expert;
+  const double tiles1 = active * e.tiles1 * (shape.format == Format::bf16 ? 2 : 1);
+  if (tiles1 < 0.3 * sm_count && e.k_blocks1 > 1 && e.k_blocks2 > 1) plan.split = 2;
 }
 
 }  // namespace
