@@ -64,15 +64,6 @@ __device__ __forceinline__ void store_matrix_transposed(std::uint32_t row, std::
                : "memory");
 }
 
-// Four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8 and gets of each matrix
-// the 4 bytes at 4 (l % 4) of row l / 4.
-__device__ __forceinline__ void load_matrices(std::uint32_t row, std::uint32_t (&d)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-               : "r"(row)
-               : "memory");
-}
-
 __device__ __forceinline__ void store_shared(std::uint32_t to, std::uint32_t value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
 }

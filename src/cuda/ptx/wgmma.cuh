@@ -70,16 +70,6 @@ enum class Operand { bf16, e4m3 };
   SLUICE_WGMMA(n, bf16, 16, bf16, ", 0, 0", regs, A, B, P, __VA_ARGS__)             \
   SLUICE_WGMMA(n, e4m3, 32, e4m3, "", regs, A, B, P, __VA_ARGS__)
 
-// A in registers: a[i] of lane l holds row l / 4 + 8 (i % 2) of its warp's 16, bytes 4 (l % 4) + 16 (i / 2) onwards.
-template <int N, Operand Type, int Count>
-__device__ __forceinline__ auto wgmma(float (&d)[Count], const std::uint32_t (&a)[4], std::uint64_t b, int p)
-    ->std::enable_if_t<N == 64 && Type == Operand::e4m3> {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {" SLUICE_R32 "}, {%32, %33, %34, %35}, %36, "
-               "p, 1, 1;\n}\n"
-               : SLUICE_D32(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(p));
-}
-
 SLUICE_WGMMA_BOTH(8, SLUICE_R4, "%4", "%5", "%6", SLUICE_D4(0))
 SLUICE_WGMMA_BOTH(16, SLUICE_R8, "%8", "%9", "%10", SLUICE_D8(0))
 SLUICE_WGMMA_BOTH(32, SLUICE_R16, "%16", "%17", "%18", SLUICE_D16(0))

@@ -8,7 +8,7 @@
 
 namespace sluice::cuda::sm90 {
 
-// All blocks must run at once, since FC2 waits for tiles of other blocks; clusters may leave multiprocessors empty.
+// Clusters must all run at once (see WorkCursor), and may leave multiprocessors empty.
 template <int NT, Format F, bool Curve>
 cudaError_t launch_instance(const GemmArgs& args, const LaunchShape& shape, cudaStream_t stream) {
   if (shape.split > SharedLayout<NT>::kMaxSplit) return cudaErrorInvalidValue;

@@ -24,8 +24,8 @@ __device__ __forceinline__ std::uint64_t wide_tokens(const Consumer& c, std::uin
                                c.group * kWideGroup * kBlockBytes);
 }
 
-__device__ __forceinline__ std::uint64_t wide_weights(const Consumer& c, std::uint32_t stage, int record) {
-  return ptx::swizzled_operand(c.base + WideShared::kA + stage * WideShared::kStageA + record * kRecordBytes);
+__device__ __forceinline__ std::uint64_t wide_weights(const Consumer& c, std::uint32_t stage, int half) {
+  return ptx::swizzled_operand(c.base + WideShared::kA + stage * WideShared::kStageA + half * 2 * kRecordBytes);
 }
 
 // N = 128 when only the first two records of the tile exist.
@@ -56,61 +56,51 @@ __device__ __forceinline__ void multiply_wide_bf16(const Consumer& c, WideRing& 
   release_stage<kWideTokens>(c, previous);
 }
 
-// acc of weight rows 64 quarter .. + 63; x: scales of the token rows, w: of packed rows 0-7 and 8-15 of 16.
 template <Format F>
-__device__ __forceinline__ void promote_wide(float2 x, float2 w, int quarter, const float (&chain)[32],
+__device__ __forceinline__ void promote_wide(const Consumer& c, std::uint32_t stage, int half, const float (&chain)[64],
                                              WideAccumulators& acc) {
-  const float scale[2][2] = {{x.x * w.x, x.x * w.y}, {x.y * w.x, x.y * w.y}};
+  float s[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};  // [token row][packed rows 0-7, 8-15 of 16]
+  if constexpr (F == Format::fp8_block) {
+    const float* scales =
+        reinterpret_cast<const float*>(c.shared + WideShared::kScales + stage * WideShared::kScaleBytes);
+    const float2 w = *reinterpret_cast<const float2*>(scales + 2 * half);
+    const float* x = scales + 4 + c.group * kWideGroup + c.warp * 16 + (c.lane >> 2);
+    s[0][0] = x[0] * w.x;
+    s[0][1] = x[0] * w.y;
+    s[1][0] = x[8] * w.x;
+    s[1][1] = x[8] * w.y;
+  }
 #pragma unroll
-  for (int i = 0; i < 32; ++i) {
-    float& d = acc[quarter * 32 + i];
-    d = F == Format::fp8_block ? fmaf(chain[i], scale[i / 2 % 2][i / 4 % 2], d) : d + chain[i];
+  for (int i = 0; i < 64; ++i) {
+    float& d = acc[half * 64 + i];
+    d = F == Format::fp8_block ? fmaf(chain[i], s[i / 2 % 2][i / 4 % 2], d) : d + chain[i];
   }
 }
 
-// Token rows come from registers, so that a quarter of the weight rows costs shared memory no more than its share, and
-// two chains of quarters alternate: one is added up while the tensor core works on the other.
 template <Format F>
 __device__ __forceinline__ void multiply_wide_fp8(const Consumer& c, WideRing& ring, std::int32_t blocks,
                                                   WideAccumulators& acc) {
-  float chain[2][32];
+  float chain[64];
 #pragma unroll
   for (int i = 0; i < 128; ++i) acc[i] = 0.0f;
-  const std::int32_t group_row = c.group * kWideGroup + c.warp * 16;
-  const std::uint32_t tokens = c.base + WideShared::kB + (group_row + (c.lane & 15)) * kBlockBytes;
   for (std::int32_t n = 0; n < blocks; ++n) {
     ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
-    std::uint32_t a[4][4];
+    const std::uint64_t a = wide_tokens(c, ring.stage);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const std::uint32_t chunk = (2 * k + (c.lane >> 4)) ^ (c.lane & 7);
-      ptx::load_matrices(tokens + ring.stage * WideShared::kStageB + chunk * 16, a[k]);
-    }
-    const float* scales =
-        reinterpret_cast<const float*>(c.shared + WideShared::kScales + ring.stage * WideShared::kScaleBytes);
-    float2 x = make_float2(1.0f, 1.0f), w = x;
-    if constexpr (F == Format::fp8_block)
-      x = make_float2(scales[4 + group_row + (c.lane >> 2)], scales[12 + group_row + (c.lane >> 2)]);
-#pragma unroll
-    for (int q = 0; q < 4; ++q) {
-      const std::uint64_t b = wide_weights(c, ring.stage, q);
-      ptx::keep_in_registers(chain[q % 2]);
+    for (int half = 0; half < 2; ++half) {
+      const std::uint64_t b = wide_weights(c, ring.stage, half);
+      ptx::keep_in_registers(chain);
       ptx::wgmma_fence();
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        ptx::wgmma<64, ptx::Operand::e4m3>(chain[q % 2], a[k], b + k * ptx::kSliceStep, k > 0 ? 1 : 0);
+        ptx::wgmma<128, ptx::Operand::e4m3>(chain, a + k * ptx::kSliceStep, b + k * ptx::kSliceStep, k > 0 ? 1 : 0);
       }
       ptx::wgmma_commit();
-      if (q == 0) continue;
-      if (F == Format::fp8_block && q % 2 == 1) w = *reinterpret_cast<const float2*>(scales + q - 1);
-      ptx::wgmma_wait<1>();
-      ptx::keep_in_registers(chain[(q - 1) % 2]);
-      promote_wide<F>(x, w, q - 1, chain[(q - 1) % 2], acc);
+      ptx::wgmma_wait<0>();
+      ptx::keep_in_registers(chain);
+      promote_wide<F>(c, ring.stage, half, chain, acc);
     }
-    ptx::wgmma_wait<0>();
     release_stage<kWideTokens>(c, ring.stage);
-    ptx::keep_in_registers(chain[1]);
-    promote_wide<F>(x, w, 3, chain[1], acc);
     ring.advance();
   }
 }
@@ -339,25 +329,19 @@ __device__ __forceinline__ void consume_wide(const GemmArgs& args, const Consume
   WideRing ring;
   bool staging_busy = false;
   ItemReader<kWideTokens, true> items(c.shared, c.base, c.lane == 0);
-  while (true) {
-    items.wait();
-    WorkItem w = items.read();
-    if (w.side < 0) break;
+  for (WorkItem w; items.next(w);) {
     const GemmSide& side = args.sides[w.side];
     if (w.rows <= c.group * kWideGroup) {
       skip_stages(c, ring, side.k_blocks);
-      items.release();
       continue;
     }
     WideAccumulators acc;
     multiply_wide<F>(c, ring, side, w, acc);
-    w = items.read();
     if (w.side == 0) {
       finish_first_wide<F, Curve>(c, args, w, acc, staging_busy);
     } else {
       finish_second_wide<F>(c, args, w, acc, staging_busy);
     }
-    items.release();
   }
   wait_staging_free_wide(c, staging_busy);
 }

@@ -19,7 +19,7 @@ struct WorkItem {
 };
 
 // Items are numbered FC1 first; within a side by expert, then row tile, then token tile, so that neighbours share
-// weights. FC1 items never wait for others, hence no deadlock as long as every block takes its items in order.
+// weights. FC1 items never wait for others, hence no deadlock as long as items are taken in order.
 class WorkList {
  public:
   __device__ explicit WorkList(const GemmArgs& args) : args_(args) {
@@ -59,17 +59,21 @@ class WorkList {
 };
 
 // Indices of the items of one block. Blocks take the next item when they are ready for it, so that neighbours in the
-// order, which share weights or token rows, start close together and find them in L2. Blocks of a cluster go in step.
+// order, which share weights or token rows, start close together and find them in L2, and nobody ever waits for an item
+// that a block not yet running would have to compute. Blocks of a cluster go in step instead (`fixed`); all clusters of
+// a launch fit on the device at once.
 class WorkCursor {
  public:
   __device__ WorkCursor(const GemmArgs& args, std::int32_t first, std::int32_t step, bool fixed)
-      : counter_(args.routes.ready + args.routes.max_tiles - 1), index_(first), step_(step), fixed_(fixed) {}
-  __device__ std::int32_t index() const { return index_; }
-  __device__ void next() {
-    index_ = fixed_ ? index_ + step_ : step_ + static_cast<std::int32_t>(atomicAdd(counter_, 1u));
+      : counter_(args.routes.ready + args.routes.max_tiles - 1), step_(step), fixed_(fixed) {
+    index_ = fixed ? first : take();
   }
+  __device__ std::int32_t index() const { return index_; }
+  __device__ void next() { index_ = fixed_ ? index_ + step_ : take(); }
 
  private:
+  __device__ std::int32_t take() { return static_cast<std::int32_t>(atomicAdd(counter_, 1u)); }
+
   std::uint32_t* counter_;
   std::int32_t index_, step_;
   bool fixed_;
@@ -103,25 +107,17 @@ class ItemReader {
       : shared_(shared), base_(base), arrives_(arrives) {}
   // False after the last item.
   __device__ bool next(WorkItem& w) {
-    wait();
-    w = read();
-    release();
-    return w.side >= 0;
-  }
-
-  // The same in steps, for those who would rather read an item twice than hold it in registers.
-  __device__ void wait() const { ptx::mbarrier_wait(base_ + SharedLayout<NT>::kItemFull + 8 * slot_, phase_); }
-  __device__ WorkItem read() const {
-    const unsigned char* from = shared_ + SharedLayout<NT>::kItems + slot_ * kItemBytes;
+    using S = SharedLayout<NT>;
+    ptx::mbarrier_wait(base_ + S::kItemFull + 8 * slot_, phase_);
+    const unsigned char* from = shared_ + S::kItems + slot_ * kItemBytes;
     const int4 a = *reinterpret_cast<const int4*>(from);
     const int2 b = *reinterpret_cast<const int2*>(from + 16);
-    return {a.x, a.y, a.z, a.w, b.x, b.y};
-  }
-  __device__ void release() {
+    w = {a.x, a.y, a.z, a.w, b.x, b.y};
     if constexpr (WholeWarp) __syncwarp();
-    if (arrives_) ptx::mbarrier_arrive(base_ + SharedLayout<NT>::kItemEmpty + 8 * slot_);
+    if (arrives_) ptx::mbarrier_arrive(base_ + S::kItemEmpty + 8 * slot_);
     slot_ = (slot_ + 1) % kItemSlots;
     if (slot_ == 0) phase_ ^= 1;
+    return w.side >= 0;
   }
 
  private:

@@ -31,7 +31,8 @@ void share_out(const Shape& shape, const Extents& e, double active, std::int32_t
                         (static_cast<double>(e.records1) * e.k_blocks1 + static_cast<double>(e.records2) * e.k_blocks2);
   plan.half_tiles = std::max(tile1, tile2) * sm_count >= 0.2 * active * expert;
   const double tiles1 = active * e.tiles1 * (shape.format == Format::bf16 ? 2 : 1);
-  if (tiles1 < 0.3 * sm_count && e.k_blocks1 > 1 && e.k_blocks2 > 1) plan.split = 2;
+  const bool can_split = plan.token_tile == 8 && e.k_blocks1 > 1 && e.k_blocks2 > 1;
+  if (tiles1 < 0.3 * sm_count && can_split) plan.split = 2;
 }
 
 }  // namespace
