@@ -139,7 +139,7 @@ void conformance(Check& check) {
   int rows = 0;
   for (const ConformanceRow& row : sluice::testing::conformance_rows()) {
     if (row.recipe != Recipe::bf16 && row.recipe != Recipe::fp8_block && row.recipe != Recipe::fp8_tensor) continue;
-    const ConformanceRow small = sluice::testing::detail::within_budget(row, kBudget);
+    const ConformanceRow small = sluice::testing::detail::within_budget(row, {kBudget, kBudget});
     const Problem problem = sluice::testing::problem_of(small);
     const Batch batch = sluice::testing::random_batch(problem.layer, small.tokens, DType::bf16, small.routes, 42);
     prove(check, problem, sluice::testing::many_experts(small, 42), batch, "row " + row.id, all);
