@@ -40,7 +40,7 @@ def rest_of(sock):
 
 
 def test_sigterm_drains(tmp_path):
-    with served.serving(tmp_path / "log") as server:
+    with served.serving(tmp_path / "log", "--drain-timeout", served.PATIENCE) as server:
         open_streams = streams(server, 4)
         idle, kept = server.raw(), server.raw()
         kept.sendall(b"GET /ready HTT")
