@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kMostAhead = std::size_t{64} << 10;  // of further requests while one is being answered
 constexpr Seconds kLinger{5};
+constexpr Seconds kLastChance{0.3};
 
 }  // namespace
 
@@ -88,7 +89,7 @@ void Connection::on_body(std::string_view part) { body_.append(part); }
 
 void Connection::on_complete() {
   state_ = State::answering;
-  request_begun_ = false;
+  request_begun_ = fresh_ = false;
   deadline_.stop();
   Request request = std::move(parser_.request());
   request.body = std::exchange(body_, {});
@@ -222,7 +223,9 @@ void Connection::begin_closing() {
 }
 
 void Connection::close_if_idle() {
-  if (state_ == State::reading && !request_begun_) die();
+  if (state_ != State::reading || request_begun_) return;
+  if (!fresh_) return die();
+  deadline_.start(kLastChance);  // its first request may be on the way
 }
 
 void Connection::die() {

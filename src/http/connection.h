@@ -58,6 +58,7 @@ class Connection : public ParserSink {
   Timer deadline_;
   State state_ = State::reading;
   bool request_begun_ = false;
+  bool fresh_ = true;  // has not carried a request
   bool close_after_ = false;
   bool flush_scheduled_ = false;
   bool blocked_ = false;  // the socket takes no more; waits for it to be writable

@@ -105,6 +105,7 @@ void Server::accept_some() {
 }
 
 void Server::drain() {
+  if (listener_) accept_some();  // closing the socket would reset those that wait to be accepted
   listener_.reset();
   if (socket_ >= 0) close(std::exchange(socket_, -1));
   std::vector<Connection*> all;
