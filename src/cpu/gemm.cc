@@ -94,8 +94,8 @@ struct alignas(64) DecodedSegment {
   std::byte panels[kSegmentK * kPairRows * 2];
 };
 
-// Weights are decoded once a segment for all blocks. What is fetched ahead lies as far after the records as all lanes
-// are long.
+// Weights are decoded once a segment for all blocks. A lane fetches its share of what follows all lanes, be it in the next
+// pair.
 void multiply_decoded(const GemmKernels& kernels, const PairProduct& p) {
   const GemmKernel* multiply = p.layout.scaled ? kernels.bf16_scaled : kernels.bf16;
   const auto decode = kernels.decode[static_cast<int>(p.layout.format)];
@@ -106,7 +106,8 @@ void multiply_decoded(const GemmKernels& kernels, const PairProduct& p) {
     const std::byte* records = p.pair.records + place.bytes;
     const std::int64_t k_pairs = std::min<std::int64_t>(p.layout.k_pairs() - k / 2, p.k_step() / 2);
     decode({records, place.lanes, place.lane, k_pairs, decoded.panels});
-    const std::byte* ahead = std::min(records + (place.lanes + place.lane) * p.layout.bytes_of_k(p.k_step()), p.end());
+    const std::int64_t share = p.layout.bytes_of_k(p.k_step());
+    const std::byte* ahead = std::min(records + place.lanes * share, p.end()) + place.lane * share;
     for (std::int64_t b = 0; b < p.split.blocks; ++b, ahead += p.k_step() / 8 * lines * 64) {
       GemmSegment g = p.segment(b, k);
       g.weights = decoded.panels;
