@@ -249,7 +249,7 @@ struct Records {
   const char* ahead;
 
   // A lane that is read alone fetches its share of what follows all lanes, in order.
-  SLUICE_INLINE Records(const GemmSegment& g) : Records(g.weights, g.lanes, g.lane) {
+  SLUICE_INLINE explicit Records(const GemmSegment& g) : Records(g.weights, g.lanes, g.lane) {
     const std::int64_t lane_bytes = g.k_pairs / kRecordPairs<D> * (D::kScaleBytes + kCodeBytes<D>);
     ahead = next + (g.lanes > 1 ? (g.lanes + g.lane) * lane_bytes : kFusedAhead);
   }
