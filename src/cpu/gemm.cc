@@ -94,8 +94,8 @@ struct alignas(64) DecodedSegment {
   std::byte panels[kSegmentK * kPairRows * 2];
 };
 
-// Weights are decoded once a segment for all blocks. A lane fetches its share of what follows all lanes, be it in the next
-// pair.
+// Weights are decoded once a segment for all blocks. A lane fetches its share of what follows all lanes, be it in the
+// next pair.
 void multiply_decoded(const GemmKernels& kernels, const PairProduct& p) {
   const GemmKernel* multiply = p.layout.scaled ? kernels.bf16_scaled : kernels.bf16;
   const auto decode = kernels.decode[static_cast<int>(p.layout.format)];
