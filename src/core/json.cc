@@ -127,6 +127,10 @@ nlohmann::ordered_json to_library(const Json& v) {
 }  // namespace
 
 Json Json::parse(std::string_view text, std::string_view origin) {
+  // The library takes a NUL for the end and would not see what follows it.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    fail(ErrorCode::bad_input, std::string(origin) + ": byte " + std::to_string(nul) + " is NUL", "JSON text");
+  }
   Builder builder;
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) {
     fail(ErrorCode::bad_input, std::string(origin) + ": " + builder.error());

@@ -53,6 +53,22 @@ Url parse_url(const std::string& text) {
   return url;
 }
 
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    std::uint8_t byte = 0;
+    const char* digits = text.data() + i + 1;
+    if (text[i] == '%' && text.size() - i > 2 && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      out.push_back(static_cast<char>(byte));
+      i += 2;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
 Address resolve(const Url& url) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace sluice::http {
@@ -15,6 +16,9 @@ struct Url {
 
 // "http://127.0.0.1:30000/base", "localhost:8000". Throws Error(usage); https is refused with what to do instead.
 Url parse_url(const std::string& text);
+
+// "a%2Fb" > "a/b"; what is no two hexadecimal digits behind a % stays as it is.
+std::string percent_decoded(std::string_view text);
 
 // A socket address as the system wants it.
 struct Address {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "app/version.h"
+#include "http/url.h"
 #include "server/api_error.h"
 #include "server/api_server.h"
 #include "server/expert_load.h"
@@ -94,7 +95,8 @@ void ApiServer::models(const Exchange& exchange) {
 }
 
 void ApiServer::one_model(const Exchange& exchange) {
-  const std::string asked = exchange->request().path.substr(std::string_view("/v1/models/").size());
+  const std::string asked =
+      http::percent_decoded(std::string_view(exchange->request().path).substr(std::string_view("/v1/models/").size()));
   std::string name = served_->name;
   while (name.starts_with('/')) name.erase(0, 1);  // a path in a path
   if (asked != served_->name && asked != name) {

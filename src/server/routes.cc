@@ -1,8 +1,10 @@
 #include "server/routes.h"
 
 #include <fmt/core.h>
+#include <strings.h>
 
 #include <array>
+#include <cstring>
 #include <new>
 
 #include "core/error.h"
@@ -78,7 +80,7 @@ void ApiServer::check_key(const http::Request& request) const {
   if (options_.api_key.empty() || request.path == "/health") return;
   constexpr std::string_view kBearer = "Bearer ";
   const std::string* given = request.headers.find("authorization");
-  const bool right = given != nullptr && given->starts_with(kBearer) &&
+  const bool right = given != nullptr && strncasecmp(given->c_str(), kBearer.data(), kBearer.size()) == 0 &&
                      same_secret(std::string_view(*given).substr(kBearer.size()), options_.api_key);
   if (!right) {
     throw ApiError(401, "this server asks for a key; send the header Authorization: Bearer KEY", "", "invalid_api_key");
@@ -94,7 +96,7 @@ void ApiServer::check_admission(const http::Request& request) const {
   }
   if (route == nullptr) throw ApiError(405, fmt::format("{} is for {}", request.path, allowed));
   const std::string* type = request.headers.find("content-type");
-  if (route->method == "POST" && type != nullptr && type->find("json") == std::string::npos) {
+  if (route->method == "POST" && type != nullptr && strcasestr(type->c_str(), "json") == nullptr) {
     throw ApiError(415, fmt::format("the body is of type {}; expected application/json", type->substr(0, 100)));
   }
   if (!route->needs_model) return;

@@ -59,6 +59,13 @@ TEST(Json, RefusesWhatWouldBeAGuess) {
   EXPECT_NE(parse_message("\"\xff\"").find("not valid JSON"), std::string::npos);
 }
 
+TEST(Json, NulIsNotTheEnd) {
+  using std::string_view_literals::operator""sv;
+  for (const std::string_view text : {"{}\0"sv, "{}\0rest"sv, "{\"a\": \"b\0c\"}"sv}) {
+    EXPECT_THROW(Json::parse(text, "test"), Error) << text;
+  }
+}
+
 TEST(Json, NestingIsBounded) {
   EXPECT_EQ(parse_message(std::string(199, '[') + std::string(199, ']')), "no error");
   EXPECT_NE(parse_message(std::string(100000, '[')).find("nested deeper than 200"), std::string::npos);

@@ -20,6 +20,13 @@ TEST(Url, PartsAndDefaults) {
   EXPECT_EQ(six.port, 30000);
 }
 
+TEST(Url, PercentDecoded) {
+  EXPECT_EQ(percent_decoded("org%2Fmy%20model%c3%A9"), "org/my model\u00e9");
+  EXPECT_EQ(percent_decoded("%"), "%");
+  EXPECT_EQ(percent_decoded("a%4"), "a%4");
+  EXPECT_EQ(percent_decoded("%4x%+1%41"), "%4x%+1A");
+}
+
 TEST(Url, WhatIsNone) {
   for (const char* text : {"", "http://", "http://h:", "http://h:0", "http://h:65536", "http://h:1x", "http://[::1",
                            "http://[::1]x", "http://a b", "http://user@h", "http:// h"}) {

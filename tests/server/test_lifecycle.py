@@ -86,6 +86,7 @@ def test_the_key_is_asked_for_everywhere_but_at_health(tmp_path):
                 answer = server.get(path, headers=header)
                 assert answer.status_code == 401 and answer.json()["error"]["code"] == "invalid_api_key", (path, header)
         assert server.get("/v1/models", headers={"Authorization": "Bearer secret"}).status_code == 200
+        assert server.get("/v1/models", headers={"Authorization": "bearer secret"}).status_code == 200
         assert "secret" not in server.text()
 
 

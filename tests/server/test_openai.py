@@ -196,6 +196,16 @@ def test_models(client):
         client.models.retrieve("other")
 
 
+def test_names_and_types_are_compared_as_http_says(server):
+    assert server.get("/v1/models/w%6Frds").json()["id"] == "words"
+    sent = httpx.post(server.url + "/tokenize", content=b'{"prompt": "7"}', headers={"content-type": "application/JSON"},
+                      timeout=served.PATIENCE)
+    assert sent.status_code == 200
+    cut = httpx.post(server.url + "/tokenize", content=b'{"prompt": "7"}\0{', headers={"content-type": "application/json"},
+                     timeout=served.PATIENCE)
+    assert cut.status_code == 400
+
+
 @pytest.mark.parametrize("call", [chat, complete])
 def test_errors_are_those_that_the_client_knows(client, call):
     with pytest.raises(openai.NotFoundError) as unknown:
