@@ -77,7 +77,7 @@ class ChatReply : public OpenAiReply {
       begin_part(out, index);
       out += ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null";
       out += job.ask.include_usage ? "}],\"usage\":null}\n\n" : "}]}\n\n";
-      if (delta.content.empty() && delta.thought.empty() && choice.open()) return;
+      if (delta.content.empty() && delta.thought.empty() && delta.notes.empty() && choice.open()) return;
     }
     begin_part(out, index);
     out += ",\"delta\":{";

@@ -196,6 +196,15 @@ def test_models(client):
         client.models.retrieve("other")
 
 
+def test_a_streamed_chat_has_the_log_probabilities_of_text_that_is_held_back(client):
+    first = chat(client, max_tokens=1, logprobs=True).choices[0].logprobs.content[0].token
+    asked = {"max_tokens": 6, "logprobs": True, "stop": [first + " zzz"]}
+    whole = [note.token for note in chat(client, **asked).choices[0].logprobs.content]
+    parts = [note.token for part in chat(client, stream=True, **asked) for choice in part.choices if choice.logprobs
+             for note in choice.logprobs.content]
+    assert parts == whole and len(whole) == 6
+
+
 def test_names_and_types_are_compared_as_http_says(server):
     assert server.get("/v1/models/w%6Frds").json()["id"] == "words"
     sent = httpx.post(server.url + "/tokenize", content=b'{"prompt": "7"}', headers={"content-type": "application/JSON"},
