@@ -85,6 +85,7 @@ std::string AnswerText::match(text::StopMatcher& matcher, bool& at_start, const 
     shown.remove_prefix(std::min(shown.find_first_not_of('\n'), shown.size()));
     at_start = shown.empty();
   }
+  if (tokens_ <= rules_.least_tokens) return std::string(shown);
   std::string certain = matcher.push(shown);
   if (matcher.found()) {
     stop_ = rules_.stops[static_cast<std::size_t>(matcher.found_index())];
@@ -102,6 +103,7 @@ AnswerText::Piece AnswerText::match(const Piece& piece) {
 
 AnswerText::Piece AnswerText::push(std::int32_t token) {
   const bool was_thought = in_thought_;
+  ++tokens_;
   Piece out = match(decode(token));
   if (was_thought && !in_thought_ && !stop_) out.thought += thought_matcher_.flush();
   return out;

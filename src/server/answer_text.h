@@ -29,7 +29,8 @@ struct ThoughtTokens {
 
 struct TextRules {
   std::vector<std::string> stops;
-  bool keep_stop = false;  // the stop string stays at the end of the text
+  std::int64_t least_tokens = 0;  // stops are not looked for in the text of so many tokens
+  bool keep_stop = false;         // the stop string stays at the end of the text
   bool skip_special = true;
   bool separate_thoughts = false;
   bool harmony = false;  // the prompt ended with the opening of an assistant's message in the harmony format
@@ -71,6 +72,7 @@ class AnswerText {
   bool thought_at_start_;  // line ends next to a marker are no text
   bool content_at_start_ = false;
   std::optional<std::string> stop_;
+  std::int64_t tokens_ = 0;  // pushed
 };
 
 }  // namespace sluice::server

@@ -54,6 +54,7 @@ void Jobs::start(Ask ask, const MakeReply& reply, const std::shared_ptr<http::Ex
   auto owned = std::make_unique<Job>();
   Job* const job = owned.get();
   job->ask = std::move(ask);
+  job->ask.rules.least_tokens = job->ask.request.min_new_tokens;
   job->reply = reply(*job);
   job->exchange = exchange;
   for (std::size_t p = 0; p < job->ask.prompts.size(); ++p) {

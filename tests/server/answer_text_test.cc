@@ -54,6 +54,18 @@ TEST(AnswerText, ThoughtsAreToldApartByTheirTokens) {
   EXPECT_EQ(seen(t, "a<think>b</think>c", rules), (Seen{"b", "ac", ""}));
 }
 
+TEST(AnswerText, StopsCountFromTheLeastNumberOfTokensOn) {
+  TextRules rules;
+  rules.stops = {"ab"};
+  const auto& t = thinking_tokenizer();
+  rules.least_tokens = 4;  // a token is a byte
+  EXPECT_EQ(seen(t, "abcabcab", rules), (Seen{"", "abcabc", "ab"}));
+  rules.least_tokens = 3;
+  EXPECT_EQ(seen(t, "abcabcab", rules), (Seen{"", "abc", "ab"}));
+  rules.least_tokens = 9;
+  EXPECT_EQ(seen(t, "abcabcab", rules), (Seen{"", "abcabcab", ""}));
+}
+
 TEST(AnswerText, ThoughtsStayWhereTheyAreUnlessAskedFor) {
   TextRules rules;
   rules.skip_special = false;

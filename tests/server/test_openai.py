@@ -205,6 +205,14 @@ def test_a_streamed_chat_has_the_log_probabilities_of_text_that_is_held_back(cli
     assert parts == whole and len(whole) == 6
 
 
+def test_no_stop_before_the_least_number_of_tokens(client):
+    early = complete(client, stop=["e"])
+    assert early.choices[0].finish_reason == "stop"
+    least = early.usage.completion_tokens + 5
+    late = complete(client, stop=["e"], extra_body={"min_tokens": least})
+    assert late.usage.completion_tokens > least and late.choices[0].text.startswith(early.choices[0].text + "e")
+
+
 def test_names_and_types_are_compared_as_http_says(server):
     assert server.get("/v1/models/w%6Frds").json()["id"] == "words"
     sent = httpx.post(server.url + "/tokenize", content=b'{"prompt": "7"}', headers={"content-type": "application/JSON"},
