@@ -221,17 +221,6 @@ std::vector<float> MoeScratch::row(std::int64_t t) const {
   return values;
 }
 
-double relative_l2(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0.0, norm = 0.0;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  if (difference == 0.0) return 0.0;
-  const double distance = std::sqrt(difference / norm);
-  return std::isfinite(distance) ? distance : INFINITY;
-}
-
 void require_correct(double error, double bound, std::int64_t tokens) {
   if (error <= bound) return;
   fail(ErrorCode::check_failed,

@@ -76,9 +76,6 @@ class MoeScratch {
   std::vector<Bf16> out_;  // [T, H]
 };
 
-// ||a - b|| / ||b||; infinity when that is no number, as with a NaN in either.
-double relative_l2(const std::vector<float>& a, const std::vector<float>& b);
-
 // Throws Error(check_failed) for an error beyond the bound.
 void require_correct(double error, double bound, std::int64_t tokens);
 

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "cpu/runner_cpu.h"
 #include "moe/reference_runner.h"
+#include "numerics/distance.h"
 #include "numerics/tolerance.h"
 
 namespace sluice::app {

@@ -127,10 +127,8 @@ std::vector<ckpt::Scheme> schemes() {
           ckpt::mxfp4_scheme()};
 }
 
-std::unique_ptr<Backend> make_backend(const std::string& device, ThreadPool& pool, cpu::Isa isa) {
-  // Whole models need operations that the CUDA backend does not have yet, so auto is the CPU.
-  if (device == "cpu" || device == "auto") return std::make_unique<cpu::CpuBackend>(pool, isa);
-  if (device == "cuda") return cuda::make_backend(0);
+int cuda_index(const std::string& device) {
+  if (device == "cuda") return 0;
   constexpr std::string_view kIndexed = "cuda:";
   const std::string_view index = std::string_view(device).substr(std::min(kIndexed.size(), device.size()));
   int gpu = -1;
@@ -139,7 +137,13 @@ std::unique_ptr<Backend> make_backend(const std::string& device, ThreadPool& poo
       gpu < 0) {
     fail(ErrorCode::usage, "device " + device, "auto, cpu, cuda or cuda:N");
   }
-  return cuda::make_backend(gpu);
+  return gpu;
+}
+
+std::unique_ptr<Backend> make_backend(const std::string& device, ThreadPool& pool, cpu::Isa isa) {
+  // Whole models need operations that the CUDA backend does not have yet, so auto is the CPU.
+  if (device == "cpu" || device == "auto") return std::make_unique<cpu::CpuBackend>(pool, isa);
+  return cuda::make_backend(cuda_index(device));
 }
 
 std::vector<std::unique_ptr<Runner>> runners(ThreadPool& pool, cpu::Isa isa) {

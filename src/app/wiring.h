@@ -113,6 +113,8 @@ model::DecoderOptions decoder_options(const OpenedModel& opened);
 // The lists themselves, for reports and error messages. Runners are in order of preference.
 std::vector<model::Family> families();
 std::vector<ckpt::Scheme> schemes();
+// N of "cuda:N", 0 of "cuda"; Error(usage) for anything else.
+int cuda_index(const std::string& device);
 std::unique_ptr<Backend> make_backend(const std::string& device, ThreadPool& pool, cpu::Isa isa);
 std::vector<std::unique_ptr<Runner>> runners(ThreadPool& pool, cpu::Isa isa);
 // Adds the runner of a physical layout when `name` is one's; they are there only when asked for by name.

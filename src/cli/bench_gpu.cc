@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "app/bench_moe_gpu.h"
+#include "app/wiring.h"
 #include "cli/bench_svg.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -20,20 +21,9 @@ constexpr std::string_view kGpuShapes[] = {"mixtral-8x7b", "qwen3-30b", "qwen3-2
                                            "gpt-oss-120b"};
 constexpr Recipe kGpuRecipes[] = {Recipe::bf16, Recipe::fp8_block, Recipe::fp8_tensor};
 
-int device_index(const std::string& device) {
-  const std::size_t colon = device.find(':');
-  if (colon == std::string::npos) return 0;
-  int index = 0;
-  for (const char c : device.substr(colon + 1)) {
-    if (c < '0' || c > '9' || index > 1000) fail(ErrorCode::usage, "device " + device, "cpu, cuda or cuda:N");
-    index = index * 10 + (c - '0');
-  }
-  return index;
-}
-
 app::GpuMoeOptions gpu_options(const Options& o) {
   app::GpuMoeOptions bench;
-  bench.device = device_index(o.device);
+  bench.device = app::cuda_index(o.device);
   bench.threads = thread_count(o.threads);
   if (o.shape == "all") {
     for (const std::string_view name : kGpuShapes) bench.shapes.push_back(app::moe_shape(name));

@@ -10,6 +10,7 @@
 #include "cli/report.h"
 #include "cli/session.h"
 #include "core/error.h"
+#include "numerics/distance.h"
 
 namespace sluice::cli {
 namespace {
@@ -100,18 +101,12 @@ std::vector<Reference> read_references(const std::string& path) {
   return references;
 }
 
-double relative_l2(const std::vector<float>& got, const std::vector<float>& want) {
+double logits_distance(const std::vector<float>& got, const std::vector<float>& want) {
   if (got.size() != want.size()) {
     fail(ErrorCode::bad_input, fmt::format("the reference has {} values, the model {}", want.size(), got.size()),
          "outputs of the same model");
   }
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double d = static_cast<double>(got[i]) - want[i];
-    difference += d * d;
-    norm += static_cast<double>(want[i]) * want[i];
-  }
-  return difference == 0 ? 0 : std::sqrt(difference / norm);
+  return relative_l2(got, want);
 }
 
 // Ids that the model does not have, or a prompt that does not fit, are faults of the reference file.
@@ -138,7 +133,7 @@ Comparison compare(engine::Engine& engine, const Reference& reference, const std
     for (const engine::Event& event : engine.step()) {
       if (event.finish == engine::FinishReason::error) fail(ErrorCode::check_failed, c.name + ": " + event.error);
       if (event.token >= 0) tokens.push_back(event.token);
-      if (!event.last_logits.empty()) c.logits_l2 = relative_l2(event.last_logits, reference.last_logits);
+      if (!event.last_logits.empty()) c.logits_l2 = logits_distance(event.last_logits, reference.last_logits);
       for (std::size_t i = 0; i < event.prompt_logprobs.size(); ++i) {
         c.logprob_differences.push_back(
             std::abs(static_cast<double>(event.prompt_logprobs[i]) - reference.logprob_of_next.at(i)));

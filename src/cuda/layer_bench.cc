@@ -14,6 +14,7 @@
 #include "cuda/status.h"
 #include "cuda/streams.h"
 #include "numerics/bf16.h"
+#include "numerics/distance.h"
 
 namespace sluice::cuda {
 namespace {
@@ -54,17 +55,6 @@ class Graph {
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t instance_ = nullptr;
 };
-
-double relative_l2(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0.0, norm = 0.0;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  if (difference == 0.0) return 0.0;
-  const double distance = std::sqrt(difference / norm);
-  return std::isfinite(distance) ? distance : INFINITY;
-}
 
 class HopperBench final : public LayerBench {
  public:

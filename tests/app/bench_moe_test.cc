@@ -9,6 +9,7 @@
 
 #include "app/bench_layer.h"
 #include "core/error.h"
+#include "numerics/distance.h"
 
 namespace sluice::app {
 namespace {

@@ -16,22 +16,6 @@ __device__ __forceinline__ void bulk_load(std::uint32_t to, const void* from, st
                : "memory");
 }
 
-// Cache policy for data that is read once.
-__device__ __forceinline__ std::uint64_t policy_evict_first() {
-  std::uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-__device__ __forceinline__ void bulk_load_hint(std::uint32_t to, const void* from, std::uint32_t bytes,
-                                               std::uint32_t barrier, std::uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-          "r"(to),
-      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
-      : "memory");
-}
-
 // Shared to global, as part of the current group of this thread.
 __device__ __forceinline__ void bulk_store(void* to, std::uint32_t from, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
