@@ -23,12 +23,20 @@ TEST(SingleGroup, CollectivesKeepTheData) {
   EXPECT_EQ(data, expected);
   group->all_reduce_sum(data.data(), data.size());
   EXPECT_EQ(data, expected);
-  std::vector<float> gathered(3);
-  group->all_gather(data.data(), sizeof(float) * data.size(), gathered.data());
-  EXPECT_EQ(gathered, expected);
-  group->all_gather(data.data(), sizeof(float) * data.size(), data.data());  // in place
-  EXPECT_EQ(data, expected);
-  group->all_gather(nullptr, 0, nullptr);
+  const std::int64_t first = 0, three = 3, bytes = 12, none = 0;
+  std::vector<float> received(3);
+  group->all_gather(data.data(), received.data(), {&first, &bytes});
+  EXPECT_EQ(received, expected);
+  group->all_gather(received.data(), received.data(), {&first, &bytes});  // in place
+  EXPECT_EQ(received, expected);
+  group->all_gather(nullptr, nullptr, {&first, &none});
+  std::vector<float> reduced(3);
+  group->reduce_scatter_sum(data.data(), reduced.data(), {&first, &three});
+  EXPECT_EQ(reduced, expected);
+  std::vector<float> exchanged(3);
+  group->all_to_all({data.data(), {&first, &bytes}, exchanged.data(), {&first, &bytes}});
+  EXPECT_EQ(exchanged, expected);
+  EXPECT_EQ(group->split(0)->size(), 1);
 }
 
 }  // namespace
