@@ -17,6 +17,10 @@ SIX_HOPS = [("src/cli/run.cc", "step"), ("src/engine/engine.cc", "Engine::step")
             ("src/cpu/isa/", "_mm512_dpbf16_ps")]
 
 
+# Functions of std that take a string or a container.
+NAMES_OF_STD = ("quoted", "setw", "data", "empty", "size", "begin", "end", "swap", "move", "forward", "exchange", "to_string", "stoi", "stod",
+                "getline", "erase_if")
+
 GENERATED = {"model/families.h"}  # by src/model/CMakeLists.txt
 
 
@@ -108,6 +112,14 @@ def library_manners_problems(root):
     return problems
 
 
+def borrowed_name_problems(root):
+    """A free function called with a std::string competes with std's of that name where some header declares it: GCC 13 took std::quoted
+    for ours, GCC 12 did not."""
+    pattern = re.compile(r"^(?:[\w:<>,&*]+ )+(" + "|".join(NAMES_OF_STD) + r")\(", re.MULTILINE)
+    return [f"{path.relative_to(root)}: function {name} is called like one of std" for path in own_sources(root, ("src",))
+            for name in pattern.findall(path.read_text(encoding="utf-8"))]
+
+
 def token_path_problems(root):
     problems = []
     for where, name in SIX_HOPS:
@@ -142,6 +154,7 @@ def run(root):
         "function sizes": function_size_problems(root),
         "no open marks": mark_problems(root),
         "the library does not print or exit": library_manners_problems(root),
+        "no function is called like one of std": borrowed_name_problems(root),
         "path of a token": token_path_problems(root),
         "no paths of a machine": leaked_path_problems(root),
     }

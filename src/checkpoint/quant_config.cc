@@ -244,7 +244,8 @@ class QuantConfigReader {
         if (is_new) {
           const Fields fields(entry, fmt::format("{}.{}", where, printable(module)));
           const std::string name = fields.get_string({"quant_algo"});
-          const Algorithm& algo = algorithm_named(name, fields.origin() + ".quant_algo");
+          const std::string place = fields.origin() + ".quant_algo";
+          const Algorithm& algo = algorithm_named(name, place);
           add_rule(algo.format, algo.inputs, fmt::format("{}: {}", fields.origin(), name)).everything = false;
         }
         out_.listed_.emplace(module, at->second);

@@ -93,7 +93,7 @@ class GenerateReply : public Reply {
     fmt::format_to(std::back_inserter(out),
                    ",\"meta_info\":{{\"id\":{},\"finish_reason\":{},\"prompt_tokens\":{},\"completion_tokens\":{},"
                    "\"cached_tokens\":{},\"weight_version\":\"default\",\"e2e_latency\":{:.6f}",
-                   quoted(job.ask.id), finish_reason(choice), prompt.ids.size(), choice.tokens, choice.cached_tokens,
+                   json_quoted(job.ask.id), finish_reason(choice), prompt.ids.size(), choice.tokens, choice.cached_tokens,
                    seconds);
     if (job.ask.logprobs) append_logprobs(out, job, choice);
     out += job.choices.size() > 1 ? fmt::format("}},\"index\":{}}}", index) : "}}";

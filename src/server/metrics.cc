@@ -13,7 +13,7 @@ namespace {
 
 class Page {
  public:
-  explicit Page(const std::string& model) : label_("model_name=" + quoted(model)) {}
+  explicit Page(const std::string& model) : label_("model_name=" + json_quoted(model)) {}
 
   void gauge(const char* name, const char* help, double value) { single(name, "gauge", help, value); }
   void counter(const char* name, const char* help, double value) { single(name, "counter", help, value); }

@@ -11,7 +11,7 @@
 namespace sluice::server {
 namespace {
 
-std::string quoted_or_null(const std::string& text) { return text.empty() ? "null" : quoted(text); }
+std::string quoted_or_null(const std::string& text) { return text.empty() ? "null" : json_quoted(text); }
 
 // What ends each choice, in parts and whole answers alike.
 void append_finish(std::string& out, const Choice& choice) {
@@ -25,8 +25,8 @@ class OpenAiReply : public Reply {
   OpenAiReply(const Job& job, const ServedModel& model, const char* object, const char* part_object)
       : tokenizer_(model.tokenizer), usage_(job.ask.include_usage) {
     const auto head = [&](const char* name) {
-      return fmt::format("{{\"id\":{},\"object\":\"{}\",\"created\":{},\"model\":{}", quoted(job.ask.id), name,
-                         job.ask.created, quoted(job.ask.model));
+      return fmt::format("{{\"id\":{},\"object\":\"{}\",\"created\":{},\"model\":{}", json_quoted(job.ask.id), name,
+                         job.ask.created, json_quoted(job.ask.model));
     };
     head_ = head(object);
     part_head_ = "data: " + head(part_object);
@@ -81,7 +81,7 @@ class ChatReply : public OpenAiReply {
     }
     begin_part(out, index);
     out += ",\"delta\":{";
-    if (!delta.thought.empty()) out += "\"reasoning_content\":" + quoted(delta.thought);
+    if (!delta.thought.empty()) out += "\"reasoning_content\":" + json_quoted(delta.thought);
     if (!delta.content.empty()) {
       if (!delta.thought.empty()) out += ',';
       out += "\"content\":";
@@ -97,7 +97,7 @@ class ChatReply : public OpenAiReply {
     const Choice& choice = job.choices[index];
     fmt::format_to(std::back_inserter(out), "{{\"index\":{},\"message\":{{\"role\":\"assistant\",\"content\":", index);
     append_quoted(out, choice.content);
-    if (!choice.thought.empty()) out += ",\"reasoning_content\":" + quoted(choice.thought);
+    if (!choice.thought.empty()) out += ",\"reasoning_content\":" + json_quoted(choice.thought);
     out += ",\"refusal\":null}";
     append_logprobs(out, job, choice.notes);
     append_finish(out, choice);
@@ -192,7 +192,7 @@ std::string usage_json(const Job& job) {
 }
 
 std::string matched_stop(const Choice& choice) {
-  if (!choice.stop_text.empty()) return quoted(choice.stop_text);
+  if (!choice.stop_text.empty()) return json_quoted(choice.stop_text);
   return choice.stop_token >= 0 ? std::to_string(choice.stop_token) : "null";
 }
 

@@ -67,7 +67,7 @@ class Reader {
     for (std::size_t i = 0; i < items.size(); ++i) {
       const std::string at = place(place(where, "single"), i);
       if (const Json* token = items[i].find("SpecialToken")) {
-        const std::string& name = string_field(*token, "id", at);
+        const std::string name = string_field(*token, "id", at);
         const std::string entry = place(place(where, "special_tokens"), name);
         const Json& ids = field(field(special, name, place(where, "special_tokens")), "ids", entry);
         for (const Json& id : ids.as_array(entry)) (text_seen ? after : before).push_back(checked(id, entry));

@@ -14,9 +14,9 @@ TEST(JsonText, EveryByteSurvives) {
   std::string all;
   for (int c = 0; c < 128; ++c) all += static_cast<char>(c);
   all += "\xC3\xA9\xE4\xB8\xAD\xF0\x9F\x98\x80";
-  EXPECT_EQ(Json::parse(server::quoted(all), "t").as_string("t"), all);
-  EXPECT_EQ(server::quoted("a\"\\\n\x01"), "\"a\\\"\\\\\\n\\u0001\"");
-  EXPECT_EQ(server::quoted(""), "\"\"");
+  EXPECT_EQ(Json::parse(server::json_quoted(all), "t").as_string("t"), all);
+  EXPECT_EQ(server::json_quoted("a\"\\\n\x01"), "\"a\\\"\\\\\\n\\u0001\"");
+  EXPECT_EQ(server::json_quoted(""), "\"\"");
 }
 
 TEST(JsonText, LogProbabilitiesAreAlwaysNumbers) {
