@@ -67,6 +67,10 @@ class Group {
   // Collective: the ranks that name the same `color` (>= 0) become a group, in their order here. The parent stays
   // usable and outlives it.
   virtual std::unique_ptr<Group> split(int color) = 0;
+
+  // The limit of this rank's waits from now on; returns the one before. Infinity is for a rank that waits for work:
+  // then only a peer that is known to be gone ends the wait.
+  virtual double set_timeout(double seconds) { return seconds; }
 };
 
 std::unique_ptr<Group> make_single_group();

@@ -1,0 +1,84 @@
+// What every rank is doing, in memory that all ranks of a host see: how a wait that fails names the peer that is
+// behind, and how a dead peer is noticed at once.
+//
+// Written by each rank about itself, read by all, without locks. Made by the groups; ranks on other hosts have no note
+// here, and nothing but the limit tells about them. Cost: 64 bytes a rank, two stores an operation.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace sluice::comm {
+
+enum class Kind : std::uint8_t { barrier, broadcast, all_reduce, all_gather, reduce_scatter, all_to_all, split };
+std::string_view kind_name(Kind kind);
+
+// A place in the sequence of operations of a group. Numbers count from 1.
+struct Position {
+  std::uint8_t group = 0;  // the same on all its ranks
+  Kind kind = Kind::barrier;
+  std::uint64_t number = 0;
+};
+
+class Board {
+ public:
+  static std::shared_ptr<Board> in_process(int ranks);
+  // One board for all processes of this host that open the same `name`. The first creates it.
+  static std::shared_ptr<Board> in_host(const std::string& name, int ranks);
+  // Takes the name away; who has opened the board keeps it.
+  static void unlink(const std::string& name);
+
+  explicit Board(int ranks) : ranks_(ranks) {}
+  virtual ~Board() = default;
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  int ranks() const { return ranks_; }
+  // `pid` 0: a thread of this process, which is gone only when it says so.
+  void join(int rank, std::int32_t pid);
+  void leave(int rank);
+  void fail(int rank);  // it ends with an error of its own
+  void enter(int rank, const Position& position);
+  void complete(int rank);
+
+  // True once, for the first of all ranks that asks: errors that follow from another rank's are not reported again.
+  bool claim_report(int rank);
+  int reporter() const;  // -1: nobody
+
+  // It was here and won't answer any more: it left, failed or is dead.
+  bool gone(int rank) const;
+  // True when `rank` is inside the operation `mine`.
+  bool takes_part(int rank, const Position& mine) const;
+  // True when `rank` is at the same number of the same group with another operation.
+  bool disagrees(int rank, const Position& mine) const;
+  // "rank 2 (process 71) is dead; it was in all_reduce 480 for 12.0 s"
+  std::string describe(int rank) const;
+
+ protected:
+  enum class State : std::int32_t { absent, running, left, failed };
+  struct alignas(64) Note {
+    std::atomic<std::int32_t> pid;
+    std::atomic<State> state;
+    std::atomic<std::uint64_t> position;
+    std::atomic<std::int64_t> since_us;
+  };
+  struct alignas(64) Header {
+    std::atomic<std::int32_t> reporter;  // rank + 1
+  };
+  static std::size_t bytes(int ranks) { return sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Note); }
+  virtual Header& header() const = 0;
+  Note& note(int rank) const { return reinterpret_cast<Note*>(&header() + 1)[rank]; }
+
+ private:
+  std::string condition(int rank) const;
+
+  int ranks_;
+};
+
+// Microseconds of a clock that all processes of a host share.
+std::int64_t host_clock_us();
+
+}  // namespace sluice::comm
