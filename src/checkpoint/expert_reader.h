@@ -1,7 +1,7 @@
 // Reads the routed experts of one layer: every arrangement of ExpertNames, every dialect.
 //
 // Made by a WeightSource for one call. Checks that all matrices of the layer share one format, since a runner packs
-// them in one way.
+// them in one way. Headers of experts that other ranks hold are checked too, so that all ranks refuse alike.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,8 @@ class ExpertReader {
   // Called once for every weight that was read.
   using Tally = std::function<void(const ModuleParts&, const StoredWeight&)>;
 
-  ExpertReader(WeightReader& reader, std::int64_t layer, const LayerSpec& spec, Tally tally);
+  // All arguments but the tally must outlive the reader.
+  ExpertReader(WeightReader& reader, std::int64_t layer, const LayerSpec& spec, const ExpertSlice& slice, Tally tally);
 
   ExpertWeights read();
 
@@ -32,6 +33,7 @@ class ExpertReader {
     std::int64_t outputs = 0;  // of the tensor: 2I where it holds gate and up
     std::int64_t inputs = 0;
     OutputSlice slice;
+    bool bias_elsewhere = false;  // another rank adds the bias: zeros here
   };
   // Where its parts go.
   struct Target {
@@ -41,6 +43,8 @@ class ExpertReader {
   };
 
   bool stacked() const { return names_.files == ExpertNames::Files::stacked; }
+  bool holds(std::int64_t expert) const { return slice_.experts.empty() || held_[static_cast<std::size_t>(expert)]; }
+  void put_in_slots(std::vector<QuantTensor>& weights) const;
   std::vector<std::string> names_of(std::string_view pattern) const;
   void read_projection(const Projection& p, const Target& target);
   static QuantTensor without_data(const Projection& p);
@@ -56,6 +60,8 @@ class ExpertReader {
   TensorReader& tensors_;
   std::int64_t layer_;
   const LayerSpec& spec_;
+  const ExpertSlice& slice_;
+  std::vector<bool> held_;  // [E], when the slice names experts
   const ExpertNames& names_;
   Tally tally_;
   const TensorEntry* first_codes_ = nullptr;

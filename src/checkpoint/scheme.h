@@ -16,6 +16,8 @@
 #include "checkpoint/findings.h"
 #include "checkpoint/name_map.h"
 #include "checkpoint/scale_policy.h"
+#include "moe/ids.h"
+#include "moe/parallel.h"
 #include "moe/recipe.h"
 #include "moe/spec.h"
 #include "moe/weights.h"
@@ -24,6 +26,18 @@ namespace sluice::ckpt {
 
 // Layer argument for tensors outside all layers.
 inline constexpr std::int64_t kOutsideLayers = -1;
+
+// The part of a layer's experts that a rank holds. The default is everything.
+struct ExpertSlice {
+  // Of each slot of the rank, in order: the expert whose weights it gets. Empty = all experts, in their order.
+  std::vector<LogicalId> experts;
+  // Of each expert's intermediate dimension, between groups of scales (moe/weight_slices.h): rows of gate and up with
+  // their biases, columns of down. Down's bias goes to the part that begins at 0, and is zero elsewhere. Empty = all.
+  Share inner;
+
+  bool whole() const { return experts.empty() && inner.count() == 0; }
+  Share inner_of(std::int64_t intermediate) const { return inner.count() == 0 ? Share{0, intermediate} : inner; }
+};
 
 // How many weights of one role are stored in one format.
 struct FormatUse {
@@ -45,16 +59,21 @@ class WeightSource {
   virtual bool has(std::string_view role, std::int64_t layer) const = 0;
   // The tensor of a role, checked to be [rows, cols]; a vector of `cols` elements when rows is 1.
   virtual QuantTensor tensor(std::string_view role, std::int64_t layer, std::int64_t rows, std::int64_t cols) = 0;
-  // The routed experts of a layer, checked against `spec`.
-  virtual ExpertWeights experts(std::int64_t layer, const LayerSpec& spec) = 0;
+  // The routed experts of a layer, checked against `spec`, which is that of the whole model. Of experts that are not in
+  // the slice, headers are checked and static input scales are read, nothing else.
+  virtual ExpertWeights experts(std::int64_t layer, const LayerSpec& spec, const ExpertSlice& slice) = 0;
+  ExpertWeights experts(std::int64_t layer, const LayerSpec& spec) { return experts(layer, spec, {}); }
   // The recipe that the stored format of the layer's experts asks for. Reads no weights.
   virtual Recipe expert_recipe(std::int64_t layer) const = 0;
   // The recipe that the stored format of a dense projection asks for. Reads no weights.
   virtual Recipe tensor_recipe(std::string_view /*role*/, std::int64_t /*layer*/) const { return Recipe::bf16; }
 
+  // The part of `layer`'s experts that will be asked for; before anything of the layers is. Nothing else of them is
+  // read ahead or counted by bytes().
+  virtual void expect_experts(std::int64_t /*layer*/, const ExpertSlice& /*slice*/) {}
   // Gives back the memory of the pages behind a layer's tensors. Views stay valid; touching one reads the file again.
   virtual void release(std::int64_t layer) = 0;
-  // Bytes of a layer's tensors in the files.
+  // Bytes of a layer's tensors in the files; of experts, those that are expected.
   virtual std::uint64_t bytes(std::int64_t layer) const = 0;
   // Tensors that nobody asked for and that the name map does not list as ignored: after loading, a sign of a wrong map.
   virtual std::vector<std::string> unused() const = 0;

@@ -43,9 +43,9 @@ class Source final : public WeightSource {
     return out;
   }
 
-  ExpertWeights experts(std::int64_t layer, const LayerSpec& spec) override {
+  ExpertWeights experts(std::int64_t layer, const LayerSpec& spec, const ExpertSlice& slice) override {
     ExpertWeights out;
-    guarded([&] { out = read_experts(layer, spec); });
+    guarded([&] { out = read_experts(layer, spec, slice); });
     return out;
   }
 
@@ -61,6 +61,7 @@ class Source final : public WeightSource {
     return parts == nullptr ? Recipe::bf16 : recipe_of(weights_.format_of(*parts));
   }
 
+  void expect_experts(std::int64_t layer, const ExpertSlice& slice) override { tensors_.expect_experts(layer, slice); }
   void release(std::int64_t layer) override { tensors_.release(layer); }
   std::uint64_t bytes(std::int64_t layer) const override { return tensors_.bytes(layer); }
   std::vector<std::string> unused() const override { return tensors_.unused(); }
@@ -97,7 +98,7 @@ class Source final : public WeightSource {
     request.inputs = cols;
     const StoredWeight stored = weights_.read(request);
     tally(role, layer, *request.parts, stored);
-    QuantTensor out = cut(stored, request, 0, {0, 1, rows, 0});
+    QuantTensor out = cut(stored, request, 0, {0, 1, rows, 0, {0, cols}});
     if (stored.input_scale.empty()) return out;
     std::vector<float> scale = {stored.input_scale.at(request, 0, 0)};
     weights_.complete_input_scales(layer, request.parts->codes()->name, scale);
@@ -105,7 +106,7 @@ class Source final : public WeightSource {
     return out;
   }
 
-  ExpertWeights read_experts(std::int64_t layer, const LayerSpec& spec) {
+  ExpertWeights read_experts(std::int64_t layer, const LayerSpec& spec, const ExpertSlice& slice) {
     if (spec.routing.fused_shared != 0) {
       fail(ErrorCode::unsupported, fmt::format("layer {}: shared experts fused with routed ones", layer),
            "shared experts as a dense layer of their own");
@@ -114,7 +115,7 @@ class Source final : public WeightSource {
     const auto count = [&](const ModuleParts& parts, const StoredWeight& stored) {
       tally(kExperts, layer, parts, stored);
     };
-    return ExpertReader(weights_, layer, spec, count).read();
+    return ExpertReader(weights_, layer, spec, slice, count).read();
   }
 
   void tally(std::string_view role, std::int64_t layer, const ModuleParts& parts, const StoredWeight& stored) {

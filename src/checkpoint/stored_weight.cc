@@ -1,5 +1,9 @@
 #include "checkpoint/stored_weight.h"
 
+#include <algorithm>
+
+#include "moe/weight_slices.h"
+
 namespace sluice::ckpt {
 namespace {
 
@@ -8,6 +12,12 @@ const void* at_element(const void* data, DType type, std::int64_t element) {
 }
 
 }  // namespace
+
+bool WeightRequest::holds(std::int64_t of_expert) const {
+  if (elsewhere) return false;
+  return held.empty() ||
+         std::find(held.begin(), held.end(), LogicalId{static_cast<std::int32_t>(of_expert)}) != held.end();
+}
 
 float Scalars::at(const WeightRequest& request, std::int64_t expert, std::int64_t half) const {
   const auto count = static_cast<std::int64_t>(values.size());
@@ -41,7 +51,7 @@ QuantTensor cut(const StoredWeight& weight, const WeightRequest& request, std::i
     if (scale.block_rows == 1) scale.row_stride *= slice.step;
   }
   if (!weight.tensor_scale.empty()) out.tensor_scale = weight.tensor_scale.at(request, expert, slice.half);
-  return out;
+  return slice.cols.count() == codes.cols ? out : columns_of(out, slice.cols);
 }
 
 std::string format_text(std::optional<BlockFormat> format, DType type) {

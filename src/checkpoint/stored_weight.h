@@ -6,10 +6,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "checkpoint/module_parts.h"
+#include "moe/ids.h"
+#include "moe/parallel.h"
 #include "moe/recipe.h"
 #include "moe/weights.h"
 #include "numerics/block_format.h"
@@ -26,8 +29,12 @@ struct WeightRequest {
   std::int64_t inputs = 0;
   std::int64_t halves = 1;  // 2 = gate and up together
   bool transposed = false;  // stored [inputs, outputs]
+  // Of a rank that holds a part of the experts:
+  bool elsewhere = false;           // the expert is another rank's: only headers and its input scale are looked at
+  std::span<const LogicalId> held;  // of a stacked tensor, the experts whose values may be read; empty = all
 
   std::int64_t matrices() const { return experts == 0 ? 1 : experts; }
+  bool holds(std::int64_t of_expert) const;
 };
 
 // Scales of whole matrices, decode multipliers: one for all, one an expert, or one an expert and half (gate first).
@@ -47,17 +54,18 @@ struct StoredWeight {
   Scalars input_scale;
 };
 
-// The outputs of gate or up in a tensor that may hold both.
+// The outputs of gate or up in a tensor that may hold both, and the inputs that are wanted.
 struct OutputSlice {
   std::int64_t first = 0;
   std::int64_t step = 1;
   std::int64_t rows = 0;
   std::int64_t half = 0;  // 0 = gate or the only one, 1 = up
+  Share cols;
 };
 
 // Whether the slice begins and ends with whole blocks of scales; only then it is a view.
 bool splits_blocks(const StoredWeight& weight, const OutputSlice& slice);
-// Without its input scale.
+// Without its input scale. Throws when columns cut a group of scales.
 QuantTensor cut(const StoredWeight& weight, const WeightRequest& request, std::int64_t expert,
                 const OutputSlice& slice);
 

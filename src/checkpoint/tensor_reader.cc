@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "checkpoint/expert_pages.h"
 #include "checkpoint/mapped_file.h"
 #include "checkpoint/messages.h"
 #include "core/error.h"
@@ -162,35 +163,49 @@ const std::byte* TensorReader::aligned_copy(const TensorEntry& tensor) {
   return copy.as<std::byte>();
 }
 
-void TensorReader::for_each_tensor(std::int64_t layer, FunctionRef<void(const TensorEntry&)> visit) const {
-  // Whether the checkpoint has anything of the module.
-  const auto visit_module = [&](const std::string& name) {
-    const ModuleParts* parts = modules_.find(name);
-    if (parts == nullptr) return false;
-    for (const TensorEntry* tensor : parts->tensors) {
-      if (tensor != nullptr) visit(*tensor);
-    }
-    return true;
-  };
+// What a rank holds of it: all tensors of the layer, and its part of the experts.
+void TensorReader::for_each_tensor(std::int64_t layer, FunctionRef<void(std::span<const std::byte>)> visit) const {
   const bool in_layer = layer != kOutsideLayers;
   for (const auto& [role, pattern] : names_.tensors) {
-    if (is_of_layers(pattern) == in_layer) visit_module(expand(pattern, layer));
+    if (is_of_layers(pattern) != in_layer) continue;
+    const ModuleParts* parts = modules_.find(expand(pattern, layer));
+    if (parts == nullptr) continue;
+    for (const TensorEntry* tensor : parts->tensors) {
+      if (tensor != nullptr) visit(tensor->span());
+    }
   }
   if (!in_layer) return;
-  for (const ExpertNames& names : names_.experts) {
-    const std::vector<std::string_view> patterns = patterns_of(names);
-    bool found = true;
-    for (std::int64_t e = 0; found; ++e) {
-      found = false;
-      for (const std::string_view pattern : patterns) found |= visit_module(expand(pattern, layer, e));
-      if (names.files == ExpertNames::Files::stacked) break;
+  for (const ExpertNames& names : names_.experts) for_each_expert_tensor(layer, names, visit);
+}
+
+void TensorReader::for_each_expert_tensor(std::int64_t layer, const ExpertNames& names,
+                                          FunctionRef<void(std::span<const std::byte>)> visit) const {
+  const auto known = expected_.find(layer);
+  const ExpertSlice slice = known == expected_.end() ? ExpertSlice{} : known->second;
+  const std::vector<std::string_view> patterns = patterns_of(names);
+  const bool stacked = names.files == ExpertNames::Files::stacked;
+  // Whether the checkpoint has anything of the expert.
+  const auto visit_expert = [&](std::int64_t e) {
+    bool found = false;
+    for (const std::string_view pattern : patterns) {
+      const ModuleParts* parts = modules_.find(expand(pattern, layer, e));
+      if (parts == nullptr) continue;
+      visit_slice(*parts, names, pattern, slice, visit);
+      found = true;
     }
+    return found;
+  };
+  if (!stacked && !slice.experts.empty()) {
+    for (const LogicalId e : slice.experts) visit_expert(raw(e));
+    return;
+  }
+  for (std::int64_t e = 0; visit_expert(e) && !stacked; ++e) {
   }
 }
 
 void TensorReader::read_ahead(std::int64_t layer) {
   if (!read_ahead_.insert(layer).second) return;
-  for_each_tensor(layer, [](const TensorEntry& tensor) { prefetch_pages(tensor.span()); });
+  for_each_tensor(layer, [](std::span<const std::byte> bytes) { prefetch_pages(bytes); });
 }
 
 void TensorReader::release(std::int64_t layer) {
@@ -216,7 +231,7 @@ std::function<void(const void*, std::size_t)> TensorReader::page_release() const
 
 std::uint64_t TensorReader::bytes(std::int64_t layer) const {
   std::uint64_t sum = 0;
-  for_each_tensor(layer, [&sum](const TensorEntry& tensor) { sum += tensor.bytes; });
+  for_each_tensor(layer, [&sum](std::span<const std::byte> bytes) { sum += bytes.size(); });
   return sum;
 }
 

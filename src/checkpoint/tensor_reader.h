@@ -57,6 +57,8 @@ class TensorReader {
   const std::byte* use(const TensorEntry& tensor, std::int64_t layer);
   // Counts it as used, whoever wants it.
   void mark_used(const TensorEntry& tensor, std::int64_t layer);
+  // Counts it as used on another rank.
+  void mark_used_elsewhere(const TensorEntry& tensor) { used_.insert(&tensor); }
   // `count` zeroed floats that live as long as keep_alive(), for scales that views need in another form. The same
   // floats for the same tensor; `is_new` tells whether they are to be filled.
   float* own_floats(const TensorEntry& tensor, std::int64_t count, bool& is_new);
@@ -64,6 +66,7 @@ class TensorReader {
   static std::uint64_t bytes_of(const ModuleParts& parts);
   const Checkpoint& checkpoint() const { return checkpoint_; }
 
+  void expect_experts(std::int64_t layer, const ExpertSlice& slice) { expected_[layer] = slice; }
   void release(std::int64_t layer);
   std::uint64_t bytes(std::int64_t layer) const;
   // Tensors that nobody asked for, but for those that the map ignores and the scales of KV caches.
@@ -83,7 +86,9 @@ class TensorReader {
     std::unordered_map<const TensorEntry*, std::vector<float>> floats;
   };
 
-  void for_each_tensor(std::int64_t layer, FunctionRef<void(const TensorEntry&)> visit) const;
+  void for_each_tensor(std::int64_t layer, FunctionRef<void(std::span<const std::byte>)> visit) const;
+  void for_each_expert_tensor(std::int64_t layer, const ExpertNames& names,
+                              FunctionRef<void(std::span<const std::byte>)> visit) const;
   void read_ahead(std::int64_t layer);
   const std::byte* aligned_copy(const TensorEntry& tensor);
 
@@ -94,7 +99,8 @@ class TensorReader {
   std::shared_ptr<Store> store_;
   std::unordered_set<const TensorEntry*> used_;
   std::map<std::int64_t, std::vector<const TensorEntry*>> used_by_layer_;
-  std::unordered_set<std::int64_t> read_ahead_;  // layers whose files were asked for
+  std::map<std::int64_t, ExpertSlice> expected_;  // by layer; the others are wanted whole
+  std::unordered_set<std::int64_t> read_ahead_;   // layers whose files were asked for
 };
 
 }  // namespace sluice::ckpt

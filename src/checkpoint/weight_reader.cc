@@ -131,6 +131,12 @@ const TensorEntry& WeightReader::require_part(const WeightRequest& request, Part
                        "the export was incomplete, or a shard belongs to another checkpoint");
 }
 
+const std::byte* WeightReader::data_of(const WeightRequest& request, const TensorEntry& tensor) {
+  if (!request.elsewhere) return tensors_.use(tensor, request.layer);
+  tensors_.mark_used_elsewhere(tensor);
+  return tensor.data;
+}
+
 void WeightReader::set_codes(const WeightRequest& request, const TensorEntry& tensor, StoredWeight& out) {
   std::vector<std::int64_t> shape = {request.outputs, request.inputs};
   if (request.transposed) std::swap(shape[0], shape[1]);
@@ -138,7 +144,7 @@ void WeightReader::set_codes(const WeightRequest& request, const TensorEntry& te
   // A vector may be stored as one.
   const bool vector = request.experts == 0 && request.outputs == 1 && tensor.shape.size() == 1;
   tensors_.check_shape(tensor, std::span(shape).last(vector ? 1 : shape.size()));
-  out.whole.codes = {tensors_.use(tensor, request.layer),
+  out.whole.codes = {data_of(request, tensor),
                      tensor.dtype,
                      request.outputs,
                      request.inputs,
@@ -160,7 +166,7 @@ void WeightReader::set_packed_codes(const WeightRequest& request, const TensorEn
   if (tensor.dtype == DType::e2m1) shape.back() *= 2;
   tensors_.check_shape(tensor, shape);
   const std::int64_t row = std::accumulate(inner.begin(), inner.end(), std::int64_t{2}, std::multiplies<>());
-  out.whole.codes = {tensors_.use(tensor, request.layer), DType::e2m1, request.outputs, request.inputs, row, 1};
+  out.whole.codes = {data_of(request, tensor), DType::e2m1, request.outputs, request.inputs, row, 1};
   out.code_step = request.outputs * row;
 }
 

@@ -39,7 +39,7 @@ class WeightReader {
   // All must outlive the reader.
   WeightReader(TensorReader& tensors, const QuantConfig& config, const SchemeOptions& options);
 
-  // The weight, with its input scale if the file is to use it.
+  // The weight, with its input scale if the file is to use it. Of an expert that is elsewhere, only the input scale.
   StoredWeight read(const WeightRequest& request);
   // nothing = plain.
   std::optional<BlockFormat> format_of(const ModuleParts& parts) const;
@@ -80,7 +80,10 @@ class WeightReader {
   void note(Severity severity, FindingKind kind, const TensorEntry& tensor, const std::string& text);
   float scale_value(const WeightRequest& request, const TensorEntry& tensor, std::int64_t index, ScaleMeaning meaning,
                     bool of_input);
-  void check_scale_grid(const TensorEntry& tensor, const std::byte* data, DType type) const;
+  void check_scale_grid(const WeightRequest& request, const TensorEntry& tensor, const std::byte* data,
+                        DType type) const;
+  // Aligned data of a weight of this rank; of another rank's, a pointer that is not to be followed.
+  const std::byte* data_of(const WeightRequest& request, const TensorEntry& tensor);
 
   TensorReader& tensors_;
   const QuantConfig& config_;

@@ -76,6 +76,12 @@ std::int64_t first_bad_float(const std::byte* data, DType type, std::int64_t cou
   return -1;
 }
 
+std::int64_t first_bad_scale(const std::byte* data, DType type, std::int64_t count) {
+  if (type == DType::e4m3) return first_bad_e4m3(data, count);
+  if (type == DType::e8m0) return first_bad_e8m0(data, count);
+  return first_bad_float(data, type, count);
+}
+
 std::string bad_text(const std::byte* data, DType type, std::int64_t i) {
   if (type == DType::e8m0) return "NaN";
   if (type != DType::e4m3) return std::string(fault_name(fault_of(float_at(data, type, i))));
@@ -110,8 +116,8 @@ void WeightReader::set_block_scales(const WeightRequest& request, const TensorEn
   if (request.transposed) std::swap(shape[0], shape[1]);
   if (request.experts > 0) shape.insert(shape.begin(), request.experts);
   if (without_units(tensor.shape) != without_units(shape)) tensors_.check_shape(tensor, shape);
-  const std::byte* data = tensors_.use(tensor, request.layer);
-  if (options_.block_scales) check_scale_grid(tensor, data, type);
+  const std::byte* data = data_of(request, tensor);
+  if (options_.block_scales) check_scale_grid(request, tensor, data, type);
   out.whole.block_scale = {
       data, type, rows, cols, request.transposed ? 1 : grid_cols, request.transposed ? grid_rows : 1};
   out.scale_step = grid_rows * grid_cols;
@@ -122,28 +128,32 @@ void WeightReader::set_channel_scales(const WeightRequest& request, const Tensor
   const std::int64_t count = request.matrices() * request.outputs;
   const std::vector<std::int64_t> shape = {request.matrices(), request.outputs};
   if (without_units(tensor.shape) != without_units(shape)) tensors_.check_shape(tensor, shape);
-  const std::byte* data = tensors_.use(tensor, request.layer);
+  const std::byte* data = data_of(request, tensor);
   const void* floats = data;
-  if (options_.block_scales) {
-    check_scale_grid(tensor, data, tensor.dtype);
+  if (options_.block_scales && !request.elsewhere) {
+    check_scale_grid(request, tensor, data, tensor.dtype);
     bool is_new = false;
     float* own = tensor.dtype == DType::f32 ? nullptr : tensors_.own_floats(tensor, count, is_new);
     if (own != nullptr) floats = own;
-    for (std::int64_t i = 0; is_new && i < count; ++i) own[i] = float_at(data, tensor.dtype, i);
+    is_new |= !request.held.empty();  // an earlier call may have wanted other experts
+    for (std::int64_t i = 0; own != nullptr && is_new && i < count; ++i) {
+      if (request.holds(i / request.outputs)) own[i] = float_at(data, tensor.dtype, i);
+    }
   }
   out.whole.block_scale = {floats, DType::f32, 1, request.inputs, 1, 1};
   out.scale_step = request.outputs;
 }
 
-void WeightReader::check_scale_grid(const TensorEntry& tensor, const std::byte* data, DType type) const {
-  const std::int64_t count = elements_of(tensor);
+void WeightReader::check_scale_grid(const WeightRequest& request, const TensorEntry& tensor, const std::byte* data,
+                                    DType type) const {
+  if (request.elsewhere) return;
+  const std::int64_t runs = request.held.empty() ? 1 : request.matrices();  // all at once, or expert by expert
+  const std::int64_t count = elements_of(tensor) / runs;
   std::int64_t bad = -1;
-  if (type == DType::e4m3) {
-    bad = first_bad_e4m3(data, count);
-  } else if (type == DType::e8m0) {
-    bad = first_bad_e8m0(data, count);
-  } else {
-    bad = first_bad_float(data, type, count);
+  for (std::int64_t run = 0; run < runs && bad < 0; ++run) {
+    if (!request.holds(run)) continue;
+    bad = first_bad_scale(data + dtype_bytes(type, run * count), type, count);
+    if (bad >= 0) bad += run * count;
   }
   if (bad < 0) return;
   tensors_.fail_tensor(FindingKind::scale, tensor,
@@ -161,7 +171,15 @@ Scalars WeightReader::tensor_scales(const WeightRequest& request, const TensorEn
     tensors_.check_shape(tensor, one);
   }
   Scalars out;
-  for (std::int64_t i = 0; i < count; ++i) out.values.push_back(scale_value(request, tensor, i, meaning, of_input));
+  if (request.elsewhere && !of_input) {
+    tensors_.mark_used_elsewhere(tensor);
+    return out;
+  }
+  const std::int64_t per_expert = std::max<std::int64_t>(count / request.matrices(), 1);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const bool wanted = of_input || count == 1 || request.holds(i / per_expert);
+    out.values.push_back(wanted ? scale_value(request, tensor, i, meaning, of_input) : kMissing);
+  }
   return out;
 }
 

@@ -14,7 +14,13 @@
 #include "dispatch/moe_layer.h"
 #include "model/config.h"
 #include "moe/backend.h"
+#include "moe/parallel.h"
+#include "moe/placement.h"
 #include "moe/selection.h"
+
+namespace sluice {
+class Group;
+}
 
 namespace sluice::model {
 
@@ -22,9 +28,16 @@ struct DecoderOptions {
   Backend* backend = nullptr;          // not owned; outlives the decoder
   DType compute = DType::bf16;         // bf16 or f32
   std::vector<const Runner*> runners;  // [layers] not owned; nullptr for dense layers
-  std::vector<Problem> problems;       // [layers] what each runner was asked; default for dense layers
+  std::vector<Problem> problems;       // [layers] what each runner was asked (problem_of_rank); default for dense
   std::int64_t max_positions = 0;      // rope table length: the context length in use
   std::int32_t block_tokens = 16;      // tokens of a KV block
+
+  // Of a model spread over ranks; one rank that holds everything needs none of it. Groups are not owned and outlive the
+  // decoder: `world` of all ranks, `attention` of those that see the same tokens as this one.
+  RankPlan plan;
+  Group* world = nullptr;
+  Group* attention = nullptr;
+  std::vector<std::shared_ptr<const Placement>> placements;  // [layers] of experts; empty = contiguous
 };
 
 // The KV caches of all groups of layers; blocks have the same numbers in each.

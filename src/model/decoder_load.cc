@@ -7,6 +7,7 @@
 #include "checkpoint/loader.h"
 #include "core/error.h"
 #include "model/decoder_parts.h"
+#include "model/rank_part.h"
 #include "model/roles.h"
 #include "model/rope.h"
 #include "model/shared_fusion.h"
@@ -179,6 +180,17 @@ struct LoadedMoe {
   std::int64_t expert_bytes = 0;  // of all experts
 };
 
+std::shared_ptr<const Placement> placement_of(const LayerSpec& spec, const DecoderOptions& options,
+                                              std::int64_t layer) {
+  if (!options.placements.empty()) return options.placements.at(static_cast<std::size_t>(layer));
+  return std::make_shared<Placement>(Placement::contiguous(spec.routing.total_experts(), options.plan.experts.count));
+}
+
+ckpt::ExpertSlice slice_of(const LayerSpec& spec, const ckpt::WeightSource& source, const DecoderOptions& options,
+                           std::int64_t layer) {
+  return expert_slice(spec, source.expert_recipe(layer), *placement_of(spec, options, layer), options.plan);
+}
+
 LoadedMoe load_moe(const BlockSpec& block, ckpt::WeightSource& source, const DecoderOptions& options,
                    std::int64_t layer, std::int64_t& other_bytes) {
   const auto i = static_cast<std::size_t>(layer);
@@ -196,7 +208,8 @@ LoadedMoe load_moe(const BlockSpec& block, ckpt::WeightSource& source, const Dec
   }
   if (block.shared) parts.shared = load_shared(load, *block.shared, spec.hidden, options.compute);
   parts.dispatcher = make_local_dispatcher(spec.routing.total_experts());
-  parts.experts = parts.runner->prepare(parts.problem, read_experts(source, layer, spec));
+  const ckpt::ExpertSlice slice = slice_of(*block.moe(), source, options, layer);
+  parts.experts = parts.runner->prepare(parts.problem, read_experts(source, layer, *block.moe(), slice));
   const std::int64_t expert_bytes = parts.experts->resident_bytes();
   return {std::make_unique<MoeLayer>(std::move(parts)), expert_bytes};
 }

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "model/roles.h"
+#include "moe/weight_slices.h"
 
 namespace sluice::model {
 namespace {
@@ -34,31 +35,6 @@ void fuse(BlockSpec& block, std::int64_t layer) {
   block.shared.reset();
 }
 
-struct Span {
-  std::int64_t first = 0;
-  std::int64_t count = 0;
-};
-
-// Whether a span begins at a block of scales, or lies within one.
-bool fits(Span s, std::int64_t block) {
-  return s.first % block == 0 || s.first / block == (s.first + s.count - 1) / block;
-}
-
-// Rows and columns of a matrix with its scales.
-QuantTensor part_of(const QuantTensor& whole, Span rows, Span cols) {
-  QuantTensor part = whole;
-  const MatrixView& m = whole.codes;
-  const std::int64_t offset = dtype_bytes(m.dtype, rows.first * m.row_stride + cols.first * m.col_stride);
-  part.codes.data = static_cast<const std::byte*>(m.data) + offset;
-  part.codes.rows = rows.count;
-  part.codes.cols = cols.count;
-  const BlockScaleView& s = whole.block_scale;
-  if (s.data == nullptr) return part;
-  const std::int64_t scale = rows.first / s.block_rows * s.row_stride + cols.first / s.block_cols * s.col_stride;
-  part.block_scale.data = static_cast<const std::byte*>(s.data) + dtype_bytes(s.dtype, scale);
-  return part;
-}
-
 bool same_format(const QuantTensor& a, const QuantTensor& b) {
   const BlockScaleView& x = a.block_scale;
   const BlockScaleView& y = b.block_scale;
@@ -66,25 +42,31 @@ bool same_format(const QuantTensor& a, const QuantTensor& b) {
   return x.data == nullptr || (x.dtype == y.dtype && x.block_rows == y.block_rows);
 }
 
+// Reads shared experts as further routed ones: the rank's piece of those that it holds.
 class Appender {
  public:
-  Appender(ckpt::WeightSource& source, std::int64_t layer, const LayerSpec& spec)
-      : source_(source), layer_(layer), spec_(spec), width_(spec.routing.fused_shared * spec.intermediate) {}
+  Appender(ckpt::WeightSource& source, std::int64_t layer, const LayerSpec& spec, const Share& inner)
+      : source_(source),
+        layer_(layer),
+        spec_(spec),
+        inner_(inner),
+        width_(spec.routing.fused_shared * spec.intermediate) {}
 
-  void append_rows(Role role, std::vector<QuantTensor>& list) const {
+  // `which` counts from 0.
+  void append_rows(Role role, const std::vector<std::int64_t>& which, std::vector<QuantTensor>& list) const {
     const QuantTensor whole = read(role, width_, spec_.width(), list.front());
-    for (std::int64_t i = 0; i < spec_.routing.fused_shared; ++i) {
-      add(whole, {i * spec_.intermediate, spec_.intermediate}, {0, spec_.width()}, list);
-    }
+    for (const std::int64_t i : which) list.push_back(guarded([&] { return rows_of(whole, part(i)); }));
   }
-  void append_columns(Role role, std::vector<QuantTensor>& list) const {
+  void append_columns(Role role, const std::vector<std::int64_t>& which, std::vector<QuantTensor>& list) const {
     const QuantTensor whole = read(role, spec_.width(), width_, list.front());
-    for (std::int64_t i = 0; i < spec_.routing.fused_shared; ++i) {
-      add(whole, {0, spec_.width()}, {i * spec_.intermediate, spec_.intermediate}, list);
-    }
+    for (const std::int64_t i : which) list.push_back(guarded([&] { return columns_of(whole, part(i)); }));
   }
 
  private:
+  Share part(std::int64_t i) const {
+    return {i * spec_.intermediate + inner_.begin, i * spec_.intermediate + inner_.end};
+  }
+
   QuantTensor read(Role role, std::int64_t rows, std::int64_t cols, const QuantTensor& routed) const {
     if (source_.tensor_recipe(role_name(role), layer_) != source_.expert_recipe(layer_)) {
       refuse(layer_, fmt::format("{} has another recipe", role_name(role)), "that of the routed experts");
@@ -97,20 +79,47 @@ class Appender {
     return whole;
   }
 
-  void add(const QuantTensor& whole, Span rows, Span cols, std::vector<QuantTensor>& list) const {
-    const BlockScaleView& s = whole.block_scale;
-    if (s.data != nullptr && !(fits(rows, s.block_rows) && fits(cols, s.block_cols))) {
-      refuse(layer_, fmt::format("a boundary between them at {} cuts a block of scales", rows.first + cols.first),
-             "a multiple of the block");
+  template <class Cut>
+  QuantTensor guarded(Cut cut) const {
+    try {
+      return cut();
+    } catch (const Error& error) {
+      refuse(layer_, error.what(), "a multiple of the block");
     }
-    list.push_back(part_of(whole, rows, cols));
   }
 
   ckpt::WeightSource& source_;
   std::int64_t layer_;
   const LayerSpec& spec_;
+  Share inner_;
   std::int64_t width_;  // of all shared experts together
 };
+
+// The routed experts of a slice, and which of the shared ones behind them it holds.
+struct Held {
+  ckpt::ExpertSlice routed;
+  std::vector<std::int64_t> shared;
+};
+
+Held split(const ckpt::ExpertSlice& slice, std::int64_t layer, const LayerSpec& spec) {
+  Held held;
+  held.routed.inner = slice.inner;
+  if (slice.experts.empty()) {
+    for (std::int64_t i = 0; i < spec.routing.fused_shared; ++i) held.shared.push_back(i);
+    return held;
+  }
+  for (const LogicalId e : slice.experts) {
+    if (raw(e) >= spec.routing.experts) {
+      held.shared.push_back(raw(e) - spec.routing.experts);
+    } else if (held.shared.empty()) {
+      held.routed.experts.push_back(e);
+    } else {
+      refuse(layer, "a slot of a routed expert comes after one of a shared one", "shared experts last");
+    }
+  }
+  if (held.routed.experts.empty()) refuse(layer, "a rank holds shared ones only", "routed experts on every rank");
+  return held;
+}
 
 }  // namespace
 
@@ -120,18 +129,20 @@ void fuse_shared_experts(ModelConfig& config) {
   }
 }
 
-ExpertWeights read_experts(ckpt::WeightSource& source, std::int64_t layer, const LayerSpec& spec) {
+ExpertWeights read_experts(ckpt::WeightSource& source, std::int64_t layer, const LayerSpec& spec,
+                           const ckpt::ExpertSlice& slice) {
+  if (spec.routing.fused_shared == 0) return source.experts(layer, spec, slice);
   LayerSpec routed = spec;
   routed.routing.fused_shared = 0;
-  ExpertWeights weights = source.experts(layer, routed);
-  if (spec.routing.fused_shared == 0) return weights;
+  const Held held = split(slice, layer, spec);
+  ExpertWeights weights = source.experts(layer, routed, held.routed);
   if (!weights.input_scales.up.empty() || !weights.input_scales.down.empty()) {
     refuse(layer, "routed experts have static scales of their inputs", "scales taken from each input");
   }
-  const Appender shared(source, layer, spec);
-  if (is_gated(spec.activation.kind)) shared.append_rows(Role::shared_gate, weights.gate);
-  shared.append_rows(Role::shared_up, weights.up);
-  shared.append_columns(Role::shared_down, weights.down);
+  const Appender shared(source, layer, spec, slice.inner_of(spec.intermediate));
+  if (is_gated(spec.activation.kind)) shared.append_rows(Role::shared_gate, held.shared, weights.gate);
+  shared.append_rows(Role::shared_up, held.shared, weights.up);
+  shared.append_columns(Role::shared_down, held.shared, weights.down);
   return weights;
 }
 

@@ -22,9 +22,9 @@ class Recorder final : public ckpt::WeightSource {
                  std::to_string(cols));
     return inner_->tensor(role, layer, rows, cols);
   }
-  ExpertWeights experts(std::int64_t layer, const LayerSpec& spec) override {
+  ExpertWeights experts(std::int64_t layer, const LayerSpec& spec, const ckpt::ExpertSlice& slice) override {
     asked.insert("experts " + std::to_string(layer) + " " + std::to_string(spec.intermediate));
-    return inner_->experts(layer, spec);
+    return inner_->experts(layer, spec, slice);
   }
   Recipe expert_recipe(std::int64_t layer) const override { return inner_->expert_recipe(layer); }
   Recipe tensor_recipe(std::string_view role, std::int64_t layer) const override {
