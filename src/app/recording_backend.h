@@ -78,6 +78,7 @@ class RecordingBackend final : public Backend {
   void gather_rows(const ConstTensorView& x, const std::int32_t* rows, const TensorView& out, Stream s) override {
     inner_->gather_rows(x, rows, out, s);
   }
+  void sum_slot_rows(const SlotSumArgs& args, Stream s) override { inner_->sum_slot_rows(args, s); }
   void sample(const SampleArgs& args, Workspace& workspace, Stream s) override { inner_->sample(args, workspace, s); }
 
  private:

@@ -12,6 +12,7 @@
 #include "cpu/ops_embedding.h"
 #include "cpu/rope.h"
 #include "cpu/sample.h"
+#include "cpu/slot_sum.h"
 
 namespace sluice::cpu {
 namespace {
@@ -128,6 +129,10 @@ void CpuBackend::add_gated(const TensorView& into, const ConstTensorView& x, con
 
 void CpuBackend::gather_rows(const ConstTensorView& x, const std::int32_t* rows, const TensorView& out, Stream) {
   copy_rows(x, rows, out, pool_);
+}
+
+void CpuBackend::sum_slot_rows(const SlotSumArgs& args, Stream) {
+  sluice::cpu::sum_slot_rows(args, gemm_kernels(isa_), pool_);
 }
 
 void CpuBackend::sample(const SampleArgs& args, Workspace& workspace, Stream) {

@@ -58,6 +58,7 @@ class CpuBackend final : public Backend {
   void add(const TensorView& into, const ConstTensorView& x, Stream s) override;
   void add_gated(const TensorView& into, const ConstTensorView& x, const ConstTensorView& gate, Stream s) override;
   void gather_rows(const ConstTensorView& x, const std::int32_t* rows, const TensorView& out, Stream s) override;
+  void sum_slot_rows(const SlotSumArgs& args, Stream s) override;
   void sample(const SampleArgs& args, Workspace& workspace, Stream s) override;
 
  private:

@@ -171,6 +171,7 @@ void CudaBackend::attention(const AttentionArgs&, Workspace&, Stream) { not_here
 void CudaBackend::gather_rows(const ConstTensorView&, const std::int32_t*, const TensorView&, Stream) {
   not_here("gathering rows");
 }
+void CudaBackend::sum_slot_rows(const SlotSumArgs&, Stream) { not_here("summing slot rows"); }
 void CudaBackend::sample(const SampleArgs&, Workspace&, Stream) { not_here("sampling"); }
 
 }  // namespace sluice::cuda

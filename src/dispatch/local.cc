@@ -1,4 +1,4 @@
-#include "dispatch/dispatcher.h"
+#include "dispatch/parts.h"
 
 namespace sluice {
 namespace {
@@ -6,30 +6,47 @@ namespace {
 // All experts are here: tokens stay where they are, and the runner's sum is complete.
 class LocalDispatcher final : public Dispatcher {
  public:
-  explicit LocalDispatcher(std::int32_t experts) : slots_{0, experts} {}
+  LocalDispatcher(std::shared_ptr<const Placement> placement, SlotLoad* load)
+      : map_(std::move(placement)), load_(load) {}
 
   DispatchKind kind() const override { return DispatchKind::local; }
 
-  std::size_t workspace_bytes(std::int64_t /*tokens*/, std::int32_t /*top_k*/, std::int64_t /*hidden*/) const override {
-    return 0;
+  std::size_t workspace_bytes(std::int64_t tokens, std::int32_t top_k, std::int64_t /*width*/) const override {
+    return map_.workspace_bytes(tokens, top_k);
   }
 
-  Dispatched dispatch(const DispatchInput& input, Workspace& /*workspace*/, Stream /*stream*/) override {
-    // Both id types are stored as int32 (moe/ids.h), and here they are the same numbers. The ids may lie in device
-    // memory, so they are not copied one by one.
-    return {input.hidden, reinterpret_cast<const SlotId*>(input.ids), input.weights, slots_};
+  std::int64_t most_rows(std::int64_t tokens) const override { return tokens; }
+
+  Dispatched dispatch(const DispatchInput& input, Workspace& workspace, Stream /*stream*/) override {
+    Dispatched d;
+    d.hidden = input.hidden;
+    d.ids = map_.map(input.ids, input.hidden.rows, input.top_k, 0, workspace);
+    d.weights = input.weights;
+    d.top_k = input.top_k;
+    d.slots = map_.placement().of_rank(0);
+    detail::count_rows(d, load_);
+    return d;
   }
 
-  void combine(const TensorView& /*sum*/, Workspace& /*workspace*/, Stream /*stream*/) override {}
+  void combine(const TensorView& /*out*/, FunctionRef<void()> meanwhile, Workspace& /*workspace*/,
+               Stream /*stream*/) override {
+    meanwhile();
+  }
 
  private:
-  SlotRange slots_;
+  SlotMap map_;
+  SlotLoad* load_;
 };
 
 }  // namespace
 
+std::unique_ptr<Dispatcher> detail::make_local(const DispatcherOptions& options) {
+  return std::make_unique<LocalDispatcher>(options.placement, options.load);
+}
+
 std::unique_ptr<Dispatcher> make_local_dispatcher(std::int32_t experts) {
-  return std::make_unique<LocalDispatcher>(experts);
+  return std::make_unique<LocalDispatcher>(std::make_shared<const Placement>(Placement::contiguous(experts, 1)),
+                                           nullptr);
 }
 
 }  // namespace sluice

@@ -26,8 +26,11 @@ void check_shared(const MoeInput& input, const TensorView& out) {
   }
 }
 
-void check_input(const LayerSpec& layer, const MoeInput& input, const TensorView& out) {
+void check_input(const LayerSpec& layer, DispatchKind dispatch, const MoeInput& input, const TensorView& out) {
   const std::int64_t tokens = input.hidden.rows;
+  if (dispatch != DispatchKind::local && out.dtype != DType::f32) {
+    fail(ErrorCode::usage, "MoE layer over ranks: output of type " + std::string(dtype_name(out.dtype)), "f32");
+  }
   if (input.hidden.cols != layer.width() || out.rows != tokens || out.cols != layer.width()) {
     fail(ErrorCode::usage, "MoE layer: input and output do not fit the layer",
          "[T, " + std::to_string(layer.width()) + "] both");
@@ -52,14 +55,15 @@ MoeLayer::MoeLayer(MoeLayerParts parts) : parts_(std::move(parts)) {
 
 std::size_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
   const LayerSpec& layer = parts_.problem.layer;
+  const Dispatcher& dispatcher = *parts_.dispatcher;
   const std::int64_t routes = tokens * layer.routing.slots();
   const std::size_t choice = bytes_of(tokens * layer.routing.experts) + 2 * bytes_of(routes);
   const std::size_t router =
       parts_.backend->workspace_bytes(tokens, 0, std::max<std::int64_t>(layer.hidden, layer.routing.experts));
-  const std::size_t experts = parts_.dispatcher->workspace_bytes(tokens, layer.routing.slots(), layer.width()) +
-                              parts_.runner->workspace_bytes(parts_.problem, tokens);
+  const std::size_t dispatch = dispatcher.workspace_bytes(tokens, layer.routing.slots(), layer.width());
+  const std::size_t experts = parts_.runner->workspace_bytes(parts_.problem, dispatcher.most_rows(tokens));
   const std::size_t shared = parts_.shared ? parts_.shared->workspace_bytes(*parts_.backend, tokens) : 0;
-  return choice + std::max({router, experts, shared});
+  return choice + std::max(router, dispatch + std::max(experts, shared));
 }
 
 MoeRoutes MoeLayer::route_tokens(const MoeInput& input, Workspace& workspace, Stream stream) const {
@@ -91,28 +95,50 @@ void MoeLayer::run_experts(const MoeInput& input, const MoeRoutes& routes, const
       parts_.dispatcher->dispatch({input.hidden, routes.ids, routes.weights, slots}, workspace, stream);
   RunArgs run;
   run.hidden = local.hidden;
+  run.quantized = local.quantized;
   run.ids = local.ids;
   run.weights = local.weights;
-  run.top_k = slots;
+  run.top_k = local.top_k;
   run.slots = local.slots;
-  run.sum = out;
+  run.routes = local.routes;
+  if (!local.routes) run.sum = local.sum ? local.sum : out;
   run.workspace = &workspace;
   run.stream = stream;
   run.stages = input.stages;
   parts_.runner->run(*parts_.experts, run);
-  parts_.dispatcher->combine(out, workspace, stream);
+  combine(input, out, workspace, stream);
+}
+
+bool MoeLayer::overlaps() const {
+  return parts_.shared && !parts_.shared->partial && parts_.dispatcher->kind() == DispatchKind::alltoall;
+}
+
+void MoeLayer::combine(const MoeInput& input, const TensorView& out, Workspace& workspace, Stream stream) const {
+  const SharedExpert* shared = input.routed_only ? nullptr : parts_.shared.get();
+  const auto add = [&] {
+    shared->add(*parts_.backend, input.hidden, input.hidden_f32, out, workspace, stream, input.stages);
+  };
+  if (shared != nullptr) check_shared(input, out);
+  if (shared != nullptr && shared->partial) add();
+  SharedExpert::Output output;
+  parts_.dispatcher->combine(
+      out,
+      [&] {
+        if (shared == nullptr || !overlaps()) return;
+        output = shared->run(*parts_.backend, input.hidden, input.hidden_f32, workspace, stream, input.stages);
+      },
+      workspace, stream);
+  if (shared == nullptr || shared->partial) return;
+  if (overlaps()) return SharedExpert::add_output(*parts_.backend, output, out, stream);
+  add();
 }
 
 MoeRoutes MoeLayer::forward(const MoeInput& input, const TensorView& out, Workspace& workspace, Stream stream) const {
-  check_input(parts_.problem.layer, input, out);
+  check_input(parts_.problem.layer, parts_.dispatcher->kind(), input, out);
   MoeRoutes routes{input.ids, input.weights};
   if (input.ids == nullptr) routes = route_tokens(input, workspace, stream);
 
   run_experts(input, routes, out, workspace, stream);
-  if (parts_.shared && !input.routed_only) {
-    check_shared(input, out);
-    parts_.shared->add(*parts_.backend, input.hidden, input.hidden_f32, out, workspace, stream, input.stages);
-  }
   return routes;
 }
 

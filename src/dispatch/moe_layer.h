@@ -1,4 +1,5 @@
-// One MoE block: router > routing > dispatch > experts > combine > shared expert. The only place with that order.
+// One MoE block: router > routing > dispatch > experts > combine > shared expert. The only place with that order. A
+// shared expert of which a rank holds a piece comes before combine; with alltoall a whole one is computed during it.
 //
 // Built at load time by the model; `forward` allocates nothing and is called by one thread at a time.
 #pragma once
@@ -49,13 +50,15 @@ class MoeLayer {
   const Problem& problem() const { return parts_.problem; }
   std::size_t workspace_bytes(std::int64_t tokens) const;
 
-  // out: [T, H] f32 (or bf16 where there is no shared expert), overwritten. T = 0 is fine.
+  // out: [T, H] f32 (or bf16 where there are neither a shared expert nor other ranks), overwritten. T = 0 is fine.
   MoeRoutes forward(const MoeInput& input, const TensorView& out, Workspace& workspace, Stream stream) const;
 
  private:
   MoeRoutes route_tokens(const MoeInput& input, Workspace& workspace, Stream stream) const;
   void run_experts(const MoeInput& input, const MoeRoutes& routes, const TensorView& out, Workspace& workspace,
                    Stream stream) const;
+  void combine(const MoeInput& input, const TensorView& out, Workspace& workspace, Stream stream) const;
+  bool overlaps() const;  // the shared expert with combine
 
   MoeLayerParts parts_;
 };

@@ -160,6 +160,16 @@ struct SampleArgs {
   float* top_logprobs = nullptr;
 };
 
+// out[t] = sum over s of weights[t, s] * rows[row_of[t, s]], in fp32 from 0 in slot order, rounded once to out's type:
+// the bits of a runner's own sum.
+struct SlotSumArgs {
+  ConstTensorView rows;                  // [n, W] slot rows, bf16 or f32
+  const std::int32_t* row_of = nullptr;  // [T, k]; below 0 = the slot is skipped
+  const float* weights = nullptr;        // [T, k]; nullptr = rows are weighted already
+  std::int32_t top_k = 0;                // k
+  TensorView out;                        // [T, W] f32 or bf16
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -202,6 +212,7 @@ class Backend {
   // into[t] += sigmoid(gate[t]) * x[t], f32; gate [T, 1].
   virtual void add_gated(const TensorView& into, const ConstTensorView& x, const ConstTensorView& gate, Stream s) = 0;
   virtual void gather_rows(const ConstTensorView& x, const std::int32_t* rows, const TensorView& out, Stream s) = 0;
+  virtual void sum_slot_rows(const SlotSumArgs& args, Stream s) = 0;
   virtual void sample(const SampleArgs& args, Workspace& workspace, Stream s) = 0;
 };
 

@@ -30,8 +30,10 @@ TEST(LocalDispatcher, CombineChangesNothing) {
   const auto local = make_local_dispatcher(1);
   std::vector<float> sum = {1, 2, 3};
   Workspace none;
-  local->combine(dense_view(sum.data(), DType::f32, 1, 3), none, {});
+  int calls = 0;
+  local->combine(dense_view(sum.data(), DType::f32, 1, 3), [&] { ++calls; }, none, {});
   EXPECT_EQ(sum, (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(calls, 1);
 }
 
 }  // namespace

@@ -38,7 +38,9 @@ class CountingDispatcher final : public Dispatcher {
     workspace.take<std::int64_t>(input.hidden.rows);
     return local_->dispatch(input, workspace, stream);
   }
-  void combine(const TensorView& sum, Workspace& /*w*/, Stream /*s*/) override {
+  std::int64_t most_rows(std::int64_t tokens) const override { return tokens; }
+  void combine(const TensorView& sum, FunctionRef<void()> meanwhile, Workspace& /*w*/, Stream /*s*/) override {
+    meanwhile();
     ++*combined_;
     for (std::int64_t t = 0; t < sum.rows; ++t) sum.row<float>(t)[0] += 1000.0f;
   }

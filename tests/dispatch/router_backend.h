@@ -83,6 +83,7 @@ class RouterBackend final : public Backend {
                    Stream /*s*/) override {
     none();
   }
+  void sum_slot_rows(const SlotSumArgs& /*args*/, Stream /*s*/) override { none(); }
   void sample(const SampleArgs& /*args*/, Workspace& /*w*/, Stream /*s*/) override { none(); }
 
   int linear_calls = 0;
