@@ -1,7 +1,8 @@
 // Continuous batching over one decoder: submit requests, call step() until idle, read the events.
 //
 // Used by the commands and the server. One thread at a time calls it (a server gives it a thread of its own and queues
-// around it). All memory is taken in the constructor: KV blocks, workspace, token buffers. With a row-invariant decoder
+// around it). All memory is taken in the constructor: KV blocks, workspace, token buffers. In a run over several ranks
+// rank 0 has the engine and the others call follow(); a failure between them ends the run. With a row-invariant decoder
 // the tokens and log-probabilities of a request do not depend on what else is in the batch, on chunking, on preemption
 // or on what the prefix cache had.
 #pragma once
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "engine/options.h"
+#include "engine/ranks.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "model/decoder.h"
@@ -29,8 +31,9 @@ struct Submission {
 
 class Engine {
  public:
-  // `decoder` is not owned and outlives the engine.
-  Engine(const model::Decoder& decoder, const EngineOptions& options);
+  // `decoder` is not owned and outlives the engine. `ranks`: this one's place among several; sizes in `options` are
+  // those of one dp group.
+  Engine(const model::Decoder& decoder, const EngineOptions& options, const EngineRanks& ranks = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

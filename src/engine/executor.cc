@@ -34,23 +34,25 @@ ExpertLoad no_load(const model::ModelConfig& config) {
 
 }  // namespace
 
-Executor::Executor(const model::Decoder& decoder, const BatchLimits& limits, std::int64_t context,
-                   std::int64_t kv_blocks)
+Executor::Executor(const model::Decoder& decoder, const ExecutorLimits& limits, bool samples)
     : decoder_(decoder),
       backend_(decoder.backend()),
-      batch_(backend_, limits),
-      kv_(decoder.make_kv(kv_blocks)),
-      workspace_memory_(backend_.alloc(decoder.workspace_bytes(limits.tokens, context))),
+      samples_(samples),
+      batch_(backend_, limits.batch),
+      kv_(decoder.make_kv(limits.kv_blocks)),
+      workspace_memory_(backend_.alloc(decoder.workspace_bytes(limits.batch.tokens, limits.context))),
       workspace_(workspace_memory_.data(), workspace_memory_.bytes()),
-      logits_(backend_.alloc(bytes_of(limits.logit_rows * decoder.config().vocab))),
-      tokens_(backend_.alloc(bytes_of(limits.logit_rows))),
-      logprobs_(backend_.alloc(bytes_of(limits.logit_rows))),
-      top_tokens_(backend_.alloc(bytes_of(limits.logit_rows * kMostTop))),
-      top_logprobs_(backend_.alloc(bytes_of(limits.logit_rows * kMostTop))),
       load_(no_load(decoder.config())),
-      max_tokens_(limits.tokens),
+      max_tokens_(limits.batch.tokens),
       max_slots_(largest_k(decoder.config())) {
   routes_.resize(static_cast<std::size_t>(decoder.config().moe_layers() * max_tokens_ * max_slots_));
+  if (!samples) return;
+  const std::int64_t rows = limits.batch.logit_rows;
+  logits_ = backend_.alloc(bytes_of(rows * decoder.config().vocab));
+  tokens_ = backend_.alloc(bytes_of(rows));
+  logprobs_ = backend_.alloc(bytes_of(rows));
+  top_tokens_ = backend_.alloc(bytes_of(rows * kMostTop));
+  top_logprobs_ = backend_.alloc(bytes_of(rows * kMostTop));
 }
 
 Executor::~Executor() = default;
@@ -64,25 +66,32 @@ std::vector<TokenLogprob> StepResult::top(std::int64_t row) const {
   return list;
 }
 
-StepResult Executor::execute(const StepPlan& plan, const std::vector<SampleParams>& params,
-                             const std::vector<std::int32_t>& copy_rows) {
+StepResult Executor::execute(const GroupStep& step) {
   const Stream stream;
-  const std::int64_t vocab = decoder_.config().vocab;
-  const TensorView logits = dense_view(logits_.data(), DType::f32, std::ssize(plan.logit_rows), vocab);
+  const std::int64_t rows = std::ssize(step.plan.logit_rows);
+  const TensorView logits =
+      samples_ ? dense_view(logits_.data(), DType::f32, rows, decoder_.config().vocab) : TensorView{};
   StepResult result;
   const auto start = Clock::now();
-  forward(plan, logits, stream);
+  forward(step.plan, logits, stream);
   result.execute_seconds = seconds_since(start);
-  sample(logits, params, result, stream);
-  result.logits.resize(copy_rows.size() * static_cast<std::size_t>(vocab));
-  for (std::size_t i = 0; i < copy_rows.size(); ++i) {
-    float* to = result.logits.data() + i * static_cast<std::size_t>(vocab);
-    backend_.copy_to_host(to, logits.row<float>(copy_rows[i]), bytes_of(vocab), stream);
-  }
+  if (samples_) finish(step, logits, result, stream);
   backend_.synchronize(stream);
+  if (!samples_) return result;
   result.sample_seconds = seconds_since(start) - result.execute_seconds;
-  result.weight_bytes = count_routes(plan.tokens());
+  result.weight_bytes = count_routes(step.plan.tokens());
   return result;
+}
+
+// Chooses tokens, and brings to the host what was asked for.
+void Executor::finish(const GroupStep& step, const TensorView& logits, StepResult& result, Stream stream) {
+  const std::int64_t vocab = decoder_.config().vocab;
+  sample(logits, step.params, result, stream);
+  result.logits.resize(step.copy_rows.size() * static_cast<std::size_t>(vocab));
+  for (std::size_t i = 0; i < step.copy_rows.size(); ++i) {
+    float* to = result.logits.data() + i * static_cast<std::size_t>(vocab);
+    backend_.copy_to_host(to, logits.row<float>(step.copy_rows[i]), bytes_of(vocab), stream);
+  }
 }
 
 void Executor::forward(const StepPlan& plan, const TensorView& logits, Stream stream) {

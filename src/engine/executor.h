@@ -1,7 +1,7 @@
-// Executes step plans on one rank: upload, forward, sample. Knows no requests.
+// Executes step plans on one rank: upload, forward, and on the ranks that sample, sample. Knows no requests.
 //
-// Owned by Engine. Takes all its memory when made. One thread. After an exception the KV cache may hold part of the
-// step; executing the same plan again writes the same entries.
+// Owned by Engine, or by follow() on other ranks than 0. Takes all its memory when made. One thread. After an exception
+// the KV cache may hold part of the step; executing the same plan again writes the same entries.
 #pragma once
 
 #include <cstdint>
@@ -9,47 +9,34 @@
 #include <vector>
 
 #include "engine/batch.h"
+#include "engine/limits.h"
 #include "engine/request.h"
 #include "engine/stats.h"
-#include "engine/step_plan.h"
+#include "engine/step_message.h"
 #include "model/decoder.h"
 
 namespace sluice::engine {
 
-// One entry for each row of logits of the plan, sampled ones first.
-struct StepResult {
-  std::vector<std::int32_t> tokens;      // [rows] -1 where the logits have a NaN or nothing finite
-  std::vector<float> logprobs;           // [rows] of the token, at temperature 1
-  std::int64_t top_width = 0;            // the most that any row asked for
-  std::vector<std::int32_t> top_tokens;  // [rows, top_width], -1 beyond what the row asked for
-  std::vector<float> top_logprobs;       // [rows, top_width]
-  std::vector<float> logits;             // [rows asked for, V], in the order asked
-  std::int64_t weight_bytes = 0;         // that the step had to read: all dense weights, and the chosen experts
-  double execute_seconds = 0;
-  double sample_seconds = 0;
-
-  // The most probable tokens of a row.
-  std::vector<TokenLogprob> top(std::int64_t row) const;
-};
-
 class Executor {
  public:
-  Executor(const model::Decoder& decoder, const BatchLimits& limits, std::int64_t context, std::int64_t kv_blocks);
+  // Of the ranks that share a plan one `samples`; the others leave the logits to it, and their results are empty.
+  Executor(const model::Decoder& decoder, const ExecutorLimits& limits, bool samples);
   ~Executor();
 
-  // `params`: one for each row of logits. `copy_rows`: rows of the logits to bring to the host.
   ExpertLoad expert_load() const { return load_; }
 
-  StepResult execute(const StepPlan& plan, const std::vector<SampleParams>& params,
-                     const std::vector<std::int32_t>& copy_rows);
+  // An empty plan is executed too: other ranks may need this one's experts.
+  StepResult execute(const GroupStep& step);
 
  private:
   void forward(const StepPlan& plan, const TensorView& logits, Stream stream);
+  void finish(const GroupStep& step, const TensorView& logits, StepResult& result, Stream stream);
   void sample(const TensorView& logits, const std::vector<SampleParams>& params, StepResult& result, Stream stream);
   std::int64_t count_routes(std::int64_t tokens);
 
   const model::Decoder& decoder_;
   Backend& backend_;
+  bool samples_;
   BatchBuffers batch_;
   model::KvState kv_;
   Buffer workspace_memory_;

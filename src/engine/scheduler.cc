@@ -5,6 +5,13 @@
 #include "core/error.h"
 
 namespace sluice::engine {
+namespace {
+
+// What an answer weighs beside prompts when groups are compared. Its length is not known, and its tokens are computed
+// with those of others, so it is a guess on the low side.
+constexpr std::int64_t kTokensOfAnAnswer = 16;
+
+}  // namespace
 
 // A step being planned.
 struct Scheduler::Draft {
@@ -37,6 +44,17 @@ std::unique_ptr<Sequence> Scheduler::remove(RequestId id) {
   running_.erase(it);
   free_blocks(*found);
   return found;
+}
+
+std::int64_t Scheduler::load() const {
+  std::int64_t tokens = waiting_.prompt_tokens() + (running_count() + waiting_count()) * kTokensOfAnAnswer;
+  for (const auto& s : running_) tokens += s->pending();
+  return tokens;
+}
+
+std::int64_t Scheduler::cached_tokens(const Sequence& s) const {
+  const std::span<const std::int32_t> tokens(s.tokens.data(), static_cast<std::size_t>(s.reusable()));
+  return pool_.count_published(s.request.cache_salt, tokens) * limits_.block_tokens;
 }
 
 ScheduledStep Scheduler::plan() {

@@ -55,6 +55,11 @@ class Scheduler {
 
   void clear_prefix_cache() { pool_.clear(); }
 
+  // Tokens that are still to be read, and a share for every request in work: how long a new one would wait.
+  std::int64_t load() const;
+  // How much of the beginning of a new sequence other sequences have computed.
+  std::int64_t cached_tokens(const Sequence& sequence) const;
+
   std::int64_t running_count() const { return std::ssize(running_); }
   std::int64_t waiting_count() const { return waiting_.size(); }
   std::int64_t waiting_tokens() const { return waiting_.prompt_tokens(); }

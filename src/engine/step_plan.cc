@@ -1,68 +1,14 @@
 #include "engine/step_plan.h"
 
-#include <bit>
-#include <cstring>
 #include <string>
-#include <type_traits>
 
 #include "core/error.h"
+#include "engine/wire.h"
 
 namespace sluice::engine {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x504c5331;  // "1SLP"; the digit is the version
-static_assert(std::endian::native == std::endian::little, "plans are broadcast in the byte order of the machine");
-
-class Writer {
- public:
-  template <class T>
-  void value(const T& v) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    const auto* bytes = reinterpret_cast<const std::byte*>(&v);
-    out_.insert(out_.end(), bytes, bytes + sizeof(T));
-  }
-  void list(const std::vector<std::int32_t>& v) {
-    value(static_cast<std::uint64_t>(v.size()));
-    for (const std::int32_t x : v) value(x);
-  }
-  std::vector<std::byte> take() { return std::move(out_); }
-
- private:
-  std::vector<std::byte> out_;
-};
-
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  template <class T>
-  T value() {
-    T v;
-    if (bytes_.size() < sizeof(T)) fail(ErrorCode::bad_input, "step plan: ends early", "a whole plan");
-    std::memcpy(&v, bytes_.data(), sizeof(T));
-    bytes_ = bytes_.subspan(sizeof(T));
-    return v;
-  }
-  // A count of items that take `item_bytes` each, checked against what is left.
-  std::uint64_t count(std::size_t item_bytes) {
-    const auto n = value<std::uint64_t>();
-    if (n > bytes_.size() / item_bytes) {
-      fail(ErrorCode::bad_input, "step plan: list of " + std::to_string(n) + " items",
-           "at most what the remaining " + std::to_string(bytes_.size()) + " bytes hold");
-    }
-    return n;
-  }
-  std::vector<std::int32_t> list() {
-    std::vector<std::int32_t> v(count(sizeof(std::int32_t)));
-    for (std::int32_t& x : v) x = value<std::int32_t>();
-    return v;
-  }
-  void expect_end() const {
-    if (!bytes_.empty()) fail(ErrorCode::bad_input, "step plan: bytes after its end", "none");
-  }
-
- private:
-  std::span<const std::byte> bytes_;
-};
 
 void write(Writer& w, const PlanSequence& s) {
   w.value(s.request);
@@ -104,7 +50,7 @@ std::vector<std::byte> to_bytes(const StepPlan& plan) {
 }
 
 StepPlan plan_from_bytes(std::span<const std::byte> bytes) {
-  Reader r(bytes);
+  Reader r(bytes, "step plan");
   if (r.value<std::uint32_t>() != kMagic)
     fail(ErrorCode::bad_input, "step plan: unknown beginning", "a plan of this build");
   StepPlan plan;
@@ -113,10 +59,10 @@ StepPlan plan_from_bytes(std::span<const std::byte> bytes) {
   plan.max_context = r.value<std::int64_t>();
   plan.sample_rows = r.value<std::int32_t>();
   for (auto* list : {&plan.token_ids, &plan.positions, &plan.query_start, &plan.block_table, &plan.logit_rows}) {
-    *list = r.list();
+    *list = r.list<std::int32_t>();
   }
-  const std::uint64_t sequences = r.count(kSequenceBytes);
-  for (std::uint64_t i = 0; i < sequences; ++i) plan.sequences.push_back(read_sequence(r));
+  const std::size_t sequences = r.count(kSequenceBytes);
+  for (std::size_t i = 0; i < sequences; ++i) plan.sequences.push_back(read_sequence(r));
   r.expect_end();
   validate(plan);
   return plan;
