@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "cpu/pieces.h"
 
 namespace sluice::cpu {
 namespace {
@@ -68,10 +69,15 @@ struct Linear {
     quantize_packed_row(kernels, weight.input, input, rows_of(t / kChunkRows), t % kChunkRows);
   }
 
-  void multiply(std::int64_t chunk, std::int64_t pair) const {
-    Totals totals;
+  void multiply(std::int64_t chunk, std::int64_t first, std::int64_t last) const {
+    const PairRange range{weight.layout, weight.pair(first), first, last, weight.compute == DType::f32};
     const PackedRows x = rows_of(chunk);
-    multiply_pair(kernels, weight.layout, weight.pair(pair), x, totals, weight.compute == DType::f32);
+    multiply_pairs(kernels, range, x, [&](std::int64_t pair, const PairTotals& totals) {
+      store(chunk, pair, BlockSplit(x.rows), totals);
+    });
+  }
+
+  void store(std::int64_t chunk, std::int64_t pair, const BlockSplit& split, const PairTotals& totals) const {
     const std::int64_t column = pair * kPairRows;
     // The bias has [N] elements, a pair reads 32.
     float bias[kPairRows] = {};
@@ -83,7 +89,6 @@ struct Linear {
     s.to = args.y.dtype == DType::f32 ? Element::f32 : Element::bf16;
     s.row_stride = args.y.row_stride;
     s.accumulate = args.accumulate;
-    const BlockSplit split(x.rows);
     for (std::int64_t b = 0; b < split.blocks; ++b) {
       const std::int64_t row = chunk * kChunkRows + split.first(b);
       s.tokens = split.tokens(b);
@@ -157,13 +162,9 @@ void linear(const GemmKernels& kernels, ThreadPool& pool, const LinearArgs& args
                     });
   const std::int64_t pairs = weight.layout.pairs;
   const std::int64_t grain = piece_pairs(run.chunks(), pairs, pool.size() * kPiecesOfWorker, 1);
-  const std::int64_t pieces = ceil_div(pairs, grain);
-  pool.parallel_for(run.chunks() * pieces, 1, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t first = i % pieces * grain;
-      for (std::int64_t p = first; p < std::min(first + grain, pairs); ++p) run.multiply(i / pieces, p);
-    }
-  });
+  for_each_piece(
+      pool, {run.chunks(), pairs, grain},
+      [&](std::int64_t chunk, std::int64_t first, std::int64_t last, int) { run.multiply(chunk, first, last); });
 }
 
 }  // namespace sluice::cpu

@@ -14,7 +14,7 @@ struct PairProduct {
   const PanelLayout& layout;
   const PackedPair& pair;
   const PackedRows& x;
-  Totals& totals;
+  float* totals;
   BlockSplit split{x.rows};
 
   std::int64_t k_step() const { return layout.segment_k(); }
@@ -31,7 +31,7 @@ struct PairProduct {
     GemmSegment g;
     g.x = input(b, k);
     g.k_pairs = std::min<std::int64_t>(layout.k_pairs() - k / 2, k_step() / 2);
-    g.totals = totals.block(split, b);
+    g.totals = totals + split.first(b) * kPairRows;
     g.first = k == 0;
     if (!layout.scaled) return g;
     const std::int64_t groups = layout.scale_groups(), group = k / kScaledK;
@@ -118,6 +118,31 @@ void multiply_decoded(const GemmKernels& kernels, const PairProduct& p) {
   }
 }
 
+void multiply_pair(const GemmKernels& kernels, const PairRange& pairs, const PairProduct& product) {
+  const PanelLayout& layout = product.layout;
+  if (!layout.quantized()) {
+    const GemmKernel* f32 = layout.format == Format::f32 ? kernels.f32 : kernels.f32_bf16;
+    return multiply_plain(pairs.f32_products ? f32 : kernels.bf16, product);
+  }
+  const std::int64_t rows = product.x.rows;
+  const FusedKernels fused = fused_kernels(kernels, layout);
+  if (rows <= kFusedTokens && fused[0][rows] != nullptr) return multiply_fused(fused, product);
+  multiply_decoded(kernels, product);
+}
+
+PackedPair packed_pair(const PairRange& pairs, std::int64_t pair) {
+  PackedPair p = pairs.first_pair;
+  p.records += (pair - pairs.first) * pairs.layout.pair_bytes();
+  if (pairs.layout.scaled) p.block_scales += (pair - pairs.first) * 2 * pairs.layout.scale_groups();
+  return p;
+}
+
+// Asks for the first lines of a pair, so that memory is not idle while the outputs of the pair before it are finished.
+void fetch_ahead(const PackedPair& pair) {
+  constexpr int kLines = 24;  // about as many as a core can wait for
+  for (int i = 0; i < kLines; ++i) __builtin_prefetch(pair.records + 64 * i, 0, 3);
+}
+
 }  // namespace
 
 const GemmKernels& gemm_kernels(Isa isa) {
@@ -158,16 +183,18 @@ void pack_rows(const GemmKernels& kernels, const PackArgs& args, std::int64_t ro
   }
 }
 
-void multiply_pair(const GemmKernels& kernels, const PanelLayout& layout, const PackedPair& pair, const PackedRows& x,
-                   Totals& totals, bool f32_products) {
-  const PairProduct product{layout, pair, x, totals};
-  if (!layout.quantized()) {
-    const GemmKernel* f32 = layout.format == Format::f32 ? kernels.f32 : kernels.f32_bf16;
-    return multiply_plain(f32_products ? f32 : kernels.bf16, product);
+void multiply_pairs(const GemmKernels& kernels, const PairRange& pairs, const PackedRows& x,
+                    FunctionRef<void(std::int64_t, const PairTotals&)> finish) {
+  alignas(64) float totals[kChunkRows * kPairRows];
+  const std::int64_t together = x.rows <= kFusedTokens ? kChunkRows / x.rows : 1, floats = x.rows * kPairRows;
+  for (std::int64_t begin = pairs.first; begin < pairs.last; begin += together) {
+    const std::int64_t end = std::min(begin + together, pairs.last);
+    for (std::int64_t pair = begin; pair < end; ++pair) {
+      multiply_pair(kernels, pairs, {pairs.layout, packed_pair(pairs, pair), x, totals + (pair - begin) * floats});
+    }
+    if (together == 1 && end < pairs.layout.pairs) fetch_ahead(packed_pair(pairs, end));
+    for (std::int64_t pair = begin; pair < end; ++pair) finish(pair, {totals + (pair - begin) * floats});
   }
-  const FusedKernels fused = fused_kernels(kernels, layout);
-  if (x.rows <= kFusedTokens && fused[0][x.rows] != nullptr) return multiply_fused(fused, product);
-  multiply_decoded(kernels, product);
 }
 
 }  // namespace sluice::cpu

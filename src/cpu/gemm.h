@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/function_ref.h"
 #include "cpu/features.h"
 #include "cpu/isa/gemm_kernels.h"
 #include "cpu/panel.h"
@@ -36,24 +37,11 @@ constexpr std::int64_t packed_row_bytes(std::int64_t cols, Element element) {
   return ceil_div(cols, kSegmentK) * kSegmentK * element_bytes(element);
 }
 
-// Pairs that a worker takes at a time, so that `chunks` x `pairs` make about `pieces` pieces of at least `least` pairs.
-constexpr std::int64_t piece_pairs(std::int64_t chunks, std::int64_t pairs, std::int64_t pieces, std::int64_t least) {
-  const std::int64_t wanted = chunks * pairs / pieces;
-  const std::int64_t floor = least < pairs ? least : pairs;
-  return wanted < floor ? floor : wanted < pairs ? wanted : pairs;
-}
-
 // A packed pair and, where the layout is scaled, its scales [groups][2 panels].
 struct PackedPair {
   const std::byte* records = nullptr;
   const float* block_scales = nullptr;
 };
-
-// Asks for the first lines of a pair, so that memory is not idle while the outputs of the pair before it are finished.
-inline void fetch_ahead(const PackedPair& pair) {
-  constexpr int kLines = 24;  // about as many as a core can wait for
-  for (int i = 0; i < kLines; ++i) __builtin_prefetch(pair.records + 64 * i, 0, 3);
-}
 
 // Input rows of a chunk, packed block after block; block b starts at data + first(b) * packed_row_bytes.
 struct PackedRows {
@@ -71,15 +59,26 @@ struct PackedRows {
 // Packs all rows of a chunk; `args` names source, row numbers and scales of the whole chunk.
 void pack_rows(const GemmKernels& kernels, const PackArgs& args, std::int64_t rows, const PackedRows& packed);
 
-// totals[first(b) * 32 ...]: [2 panels][tokens of block b][16] for each block.
-struct alignas(64) Totals {
-  float values[kChunkRows * kPairRows];
-  float* block(const BlockSplit& split, std::int64_t b) { return values + split.first(b) * kPairRows; }
+// Outputs of one pair for the rows of a chunk, before output scales and bias: [2 panels][tokens of block b][16] for
+// each block b.
+struct PairTotals {
+  const float* values = nullptr;
+  const float* block(const BlockSplit& split, std::int64_t b) const { return values + split.first(b) * kPairRows; }
 };
 
-// All outputs of one pair for the rows of a chunk, before output scales and bias. x in f32 asks for the f32 recipe only
-// where the layout holds f32 or bf16 and `f32_products` is set; quantised layouts have bf16 products.
-void multiply_pair(const GemmKernels& kernels, const PanelLayout& layout, const PackedPair& pair, const PackedRows& x,
-                   Totals& totals, bool f32_products = false);
+// Neighbouring pairs of a weight. x in f32 asks for the f32 recipe only where the layout holds f32 or bf16 and
+// `f32_products` is set; quantised layouts have bf16 products.
+struct PairRange {
+  const PanelLayout& layout;
+  PackedPair first_pair;  // pair number `first`; the others follow it
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  bool f32_products = false;
+};
+
+// Calls finish(pair, totals) for each pair of the range, in order. With few rows the outputs of several pairs are
+// finished together: memory is idle meanwhile, and those of one pair are one long chain of latencies.
+void multiply_pairs(const GemmKernels& kernels, const PairRange& pairs, const PackedRows& x,
+                    FunctionRef<void(std::int64_t pair, const PairTotals& totals)> finish);
 
 }  // namespace sluice::cpu

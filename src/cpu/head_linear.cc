@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "cpu/pieces.h"
 
 namespace sluice::cpu {
 namespace {
@@ -88,17 +89,21 @@ struct HeadLinear {
     }
   }
 
-  void multiply(std::int64_t unit, std::int64_t pair) const {
-    Totals totals;
+  void multiply(std::int64_t unit, std::int64_t first, std::int64_t last) const {
+    const PairRange range{
+        weight.layout(), {weight.pair(head(unit), first)}, first, last, weight.compute() == DType::f32};
     const PackedRows x = rows_of(unit);
-    multiply_pair(kernels, weight.layout(), {weight.pair(head(unit), pair)}, x, totals, weight.compute() == DType::f32);
+    multiply_pairs(kernels, range, x,
+                   [&](std::int64_t pair, const PairTotals& totals) { store(unit, pair, BlockSplit(x.rows), totals); });
+  }
+
+  void store(std::int64_t unit, std::int64_t pair, const BlockSplit& split, const PairTotals& totals) const {
     const std::int64_t within = pair * kPairRows;
     const std::int64_t column = head(unit) * (weight.rows + args.tail) + within;
     StoreArgs s;
     s.columns = static_cast<int>(std::min<std::int64_t>(kPairRows, weight.rows - within));
     s.to = element_of(args.y.dtype);
     s.row_stride = args.y.row_stride;
-    const BlockSplit split(x.rows);
     for (std::int64_t b = 0; b < split.blocks; ++b) {
       const std::int64_t row = first_row(unit) + split.first(b);
       s.tokens = split.tokens(b);
@@ -159,10 +164,9 @@ void head_linear(const GemmKernels& kernels, ThreadPool& pool, const HeadLinearA
     for (std::int64_t u = begin; u < end; ++u) run.pack(u);
   });
   const std::int64_t pairs = weight.layout().pairs;
-  const std::int64_t items = units * pairs;
-  const std::int64_t grain = std::max<std::int64_t>(1, items / (pool.size() * kPiecesOfWorker));
-  pool.parallel_for(items, grain, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) run.multiply(i / pairs, i % pairs);
+  const std::int64_t grain = piece_pairs(units, pairs, pool.size() * kPiecesOfWorker, 1);
+  for_each_piece(pool, {units, pairs, grain}, [&](std::int64_t unit, std::int64_t first, std::int64_t last, int) {
+    run.multiply(unit, first, last);
   });
 }
 

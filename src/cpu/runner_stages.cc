@@ -99,7 +99,7 @@ struct PanelTarget {
 };
 
 // One panel of a pair's totals, with scales and bias.
-void store_panel(const GemmKernels& kernels, Totals& totals, const Epilogue& epilogue, std::int64_t rows,
+void store_panel(const GemmKernels& kernels, const PairTotals& totals, const Epilogue& epilogue, std::int64_t rows,
                  const PanelTarget& target) {
   if (target.column >= target.cols) return;
   StoreArgs s;
@@ -125,9 +125,8 @@ Gemm1Rows accumulators(const RunSteps& run, const Chunk& chunk, const PackedRows
   const std::int64_t cols = experts.layer.intermediate;
   const auto size = static_cast<std::size_t>(chunk.rows * cols);
   Gemm1Rows out{std::vector<float>(size), std::vector<float>(size)};
-  for (std::int64_t pair = 0; pair < experts.gemm1.pairs; ++pair) {
-    Totals totals;
-    multiply_pair(run.kernels, experts.gemm1, experts.gemm1_pair(chunk.expert, pair), x, totals);
+  const PairRange all{experts.gemm1, experts.gemm1_pair(chunk.expert, 0), 0, experts.gemm1.pairs};
+  multiply_pairs(run.kernels, all, x, [&](std::int64_t pair, const PairTotals& totals) {
     Epilogue epilogue = experts.gemm1_epilogue(chunk.expert, pair);
     if (experts.input1.token_scales) epilogue.token_scale = x.scales;
     const std::int64_t column = pair * experts.gemm1_columns();
@@ -135,7 +134,7 @@ Gemm1Rows accumulators(const RunSteps& run, const Chunk& chunk, const PackedRows
     store_panel(run.kernels, totals, epilogue, chunk.rows, {0, first, column, cols});
     const std::int64_t second_column = experts.gated() ? column : column + kPanelRows;
     store_panel(run.kernels, totals, epilogue, chunk.rows, {1, out.up.data(), second_column, cols});
-  }
+  });
   return out;
 }
 

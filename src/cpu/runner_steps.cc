@@ -19,18 +19,10 @@ Element element_of(DType type) { return type == DType::bf16 ? Element::bf16 : El
 
 // Small pieces balance the threads, which may lose their processor to others at any time; but every worker that takes a
 // piece of a chunk packs the chunk's rows, at about the cost of half a pair.
-void RunSteps::for_each_piece(std::int64_t pairs,
-                              FunctionRef<void(std::int64_t, std::int64_t, std::int64_t, WorkerScratch&)> body) const {
+PieceSplit RunSteps::pieces(std::int64_t pairs) const {
   constexpr std::int64_t kPiecesOfWorker = 48;
   constexpr std::int64_t kLeastPairs = 4;
-  const std::int64_t grain = piece_pairs(plan.chunk_count, pairs, pool.size() * kPiecesOfWorker, kLeastPairs);
-  const std::int64_t pieces = ceil_div(pairs, grain);
-  pool.parallel_for(plan.chunk_count * pieces, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t first = i % pieces * grain;
-      body(i / pieces, first, std::min(first + grain, pairs), plan.workers[worker]);
-    }
-  });
+  return {plan.chunk_count, pairs, piece_pairs(plan.chunk_count, pairs, pool.size() * kPiecesOfWorker, kLeastPairs)};
 }
 
 // A token's row is quantised once, for all experts that it goes to.
@@ -94,22 +86,21 @@ PackedRows RunSteps::intermediate_rows(const Chunk& chunk) const {
 }
 
 void RunSteps::gemm1() const {
-  for_each_piece(experts.gemm1.pairs,
-                 [&](std::int64_t chunk, std::int64_t first, std::int64_t last, WorkerScratch& scratch) {
-                   const PackedRows x = input_rows(chunk, scratch);
-                   for (std::int64_t pair = first; pair < last; ++pair) gemm1_pair(plan.chunks[chunk], pair, x);
+  for_each_piece(pool, pieces(experts.gemm1.pairs),
+                 [&](std::int64_t index, std::int64_t first, std::int64_t last, int worker) {
+                   const Chunk& chunk = plan.chunks[index];
+                   const PackedRows x = input_rows(index, plan.workers[worker]);
+                   const float* token_scales = experts.input1.token_scales ? x.scales : nullptr;
+                   const PairRange range{experts.gemm1, experts.gemm1_pair(chunk.expert, first), first, last};
+                   multiply_pairs(kernels, range, x, [&](std::int64_t pair, const PairTotals& totals) {
+                     activate_pair(chunk, pair, token_scales, totals);
+                   });
                  });
 }
 
-void RunSteps::gemm1_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const {
-  Totals totals;
-  multiply_pair(kernels, experts.gemm1, experts.gemm1_pair(chunk.expert, pair), x, totals);
-  if (pair + 1 < experts.gemm1.pairs) fetch_ahead(experts.gemm1_pair(chunk.expert, pair + 1));
-  activate_pair(chunk, pair, experts.input1.token_scales ? x.scales : nullptr, totals);
-}
-
 // Into packed intermediates, or into plain rows of f32 that are quantised when they are whole.
-void RunSteps::activate_pair(const Chunk& chunk, std::int64_t pair, const float* token_scales, Totals& totals) const {
+void RunSteps::activate_pair(const Chunk& chunk, std::int64_t pair, const float* token_scales,
+                             const PairTotals& totals) const {
   const PackedRows rows = intermediate_rows(chunk);
   const bool quantized = experts.input2.quantized;
   const std::int64_t column = pair * experts.gemm1_columns();
@@ -163,35 +154,49 @@ void RunSteps::quantize_activated() const {
 }
 
 void RunSteps::gemm2() const {
-  for_each_piece(experts.gemm2.pairs, [&](std::int64_t chunk, std::int64_t first, std::int64_t last, WorkerScratch&) {
-    const PackedRows x = intermediate_rows(plan.chunks[chunk]);
-    for (std::int64_t pair = first; pair < last; ++pair) gemm2_pair(plan.chunks[chunk], pair, x);
-  });
+  for_each_piece(pool, pieces(experts.gemm2.pairs),
+                 [&](std::int64_t index, std::int64_t first, std::int64_t last, int) {
+                   const Chunk& chunk = plan.chunks[index];
+                   const PackedRows x = intermediate_rows(chunk);
+                   const PairRange range{experts.gemm2, experts.gemm2_pair(chunk.expert, first), first, last};
+                   fetch_slot_rows(chunk, first);
+                   multiply_pairs(kernels, range, x, [&](std::int64_t pair, const PairTotals& totals) {
+                     store_slot_rows(chunk, pair, x, totals);
+                     if (pair + 1 < last) fetch_slot_rows(chunk, pair + 1);
+                   });
+                 });
 }
 
-void RunSteps::gemm2_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const {
+StoreArgs RunSteps::slot_rows(std::int64_t pair) const {
   const std::int64_t column = pair * kPairRows;
   StoreArgs s;
-  s.epilogue = experts.gemm2_epilogue(chunk.expert, pair);
   s.columns = static_cast<int>(std::min<std::int64_t>(kPairRows, width() - column));
   s.to = args.sum ? Element::bf16 : element_of(args.routes.dtype);
   s.round_bf16 = true;
   s.row_stride = args.sum ? width() : args.routes.row_stride;
-  auto* y = static_cast<std::byte*>(args.sum ? plan.slot_rows : args.routes.data) + column * element_bytes(s.to);
-  s.y = y;
-  // Rows are far apart and not in any cache: their lines arrive while the product is computed (5 % of this step).
-  const std::int64_t* routes = plan.sorted.routes + chunk.first_row;
+  s.y = static_cast<std::byte*>(args.sum ? plan.slot_rows : args.routes.data) + column * element_bytes(s.to);
+  return s;
+}
+
+// Rows are far apart and not in any cache: their lines arrive while the product is computed (5 % of this step).
+void RunSteps::fetch_slot_rows(const Chunk& chunk, std::int64_t pair) const {
+  const StoreArgs s = slot_rows(pair);
+  const auto* y = static_cast<const std::byte*>(s.y);
   for (std::int64_t i = 0; i < chunk.rows; ++i) {
-    __builtin_prefetch(y + routes[i] * s.row_stride * element_bytes(s.to), 1, 2);
+    const std::int64_t row = plan.sorted.routes[chunk.first_row + i];
+    __builtin_prefetch(y + row * s.row_stride * element_bytes(s.to), 1, 2);
   }
-  Totals totals;
-  multiply_pair(kernels, experts.gemm2, experts.gemm2_pair(chunk.expert, pair), x, totals);
-  if (pair + 1 < experts.gemm2.pairs) fetch_ahead(experts.gemm2_pair(chunk.expert, pair + 1));
+}
+
+void RunSteps::store_slot_rows(const Chunk& chunk, std::int64_t pair, const PackedRows& x,
+                               const PairTotals& totals) const {
+  StoreArgs s = slot_rows(pair);
+  s.epilogue = experts.gemm2_epilogue(chunk.expert, pair);
   const BlockSplit split(chunk.rows);
   for (std::int64_t b = 0; b < split.blocks; ++b) {
     s.tokens = split.tokens(b);
     s.totals = totals.block(split, b);
-    s.rows = routes + split.first(b);
+    s.rows = plan.sorted.routes + chunk.first_row + split.first(b);
     if (experts.input2.token_scales) s.epilogue.token_scale = x.scales + split.first(b);
     kernels.store(s);
   }

@@ -11,6 +11,7 @@
 #include "core/function_ref.h"
 #include "core/thread_pool.h"
 #include "cpu/gemm.h"
+#include "cpu/pieces.h"
 #include "cpu/runner_experts.h"
 #include "cpu/runner_plan.h"
 #include "moe/runner.h"
@@ -35,18 +36,18 @@ struct RunSteps {
   void record_stages() const;        // debugging: computes GEMM1 again and allocates
 
  private:
-  // Calls body(chunk index, first pair, last pair, worker) so that all chunks x pairs are covered.
-  void for_each_piece(std::int64_t pairs,
-                      FunctionRef<void(std::int64_t, std::int64_t, std::int64_t, WorkerScratch&)> body) const;
+  PieceSplit pieces(std::int64_t pairs) const;
   PackedRows input_rows(std::int64_t chunk, WorkerScratch& scratch) const;
   // Source rows of what is quantised: hidden row of a route, activated row r of the sorted routes.
   InputRow hidden_row(std::int64_t t) const;
   InputRow activated_row(std::int64_t r) const;
   void gather_input_scales(const Chunk& chunk, WorkerScratch& scratch) const;
-  void activate_pair(const Chunk& chunk, std::int64_t pair, const float* token_scales, Totals& totals) const;
+  void activate_pair(const Chunk& chunk, std::int64_t pair, const float* token_scales, const PairTotals& totals) const;
   PackedRows intermediate_rows(const Chunk& chunk) const;
-  void gemm1_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const;
-  void gemm2_pair(const Chunk& chunk, std::int64_t pair, const PackedRows& x) const;
+  // Outputs of GEMM2 at the first column of a pair.
+  StoreArgs slot_rows(std::int64_t pair) const;
+  void fetch_slot_rows(const Chunk& chunk, std::int64_t pair) const;
+  void store_slot_rows(const Chunk& chunk, std::int64_t pair, const PackedRows& x, const PairTotals& totals) const;
   void combine_token(std::int64_t t, WorkerScratch& scratch) const;
   void record_operands(std::string_view name, const Chunk& chunk, const PackedRows& packed,
                        const InputRounding& rounding, FunctionRef<InputRow(std::int64_t)> source) const;
