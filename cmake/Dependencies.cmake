@@ -40,3 +40,14 @@ else()
   add_library(sluice_fmt INTERFACE)
   target_link_libraries(sluice_fmt INTERFACE fmt::fmt-header-only)
 endif()
+
+# OpenMPI is loaded at run time, when a run has several ranks: only its headers are needed here, and without them the build
+# runs one rank.
+find_path(SLUICE_MPI_INCLUDE mpi.h PATH_SUFFIXES openmpi/include ${CMAKE_LIBRARY_ARCHITECTURE}/openmpi/include openmpi
+          PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} /usr/lib)
+if(SLUICE_MPI_INCLUDE)
+  set(SLUICE_HAVE_MPI ON)
+else()
+  set(SLUICE_HAVE_MPI OFF)
+  message(STATUS "OpenMPI's headers were not found: the build runs one rank")
+endif()

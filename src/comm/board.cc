@@ -134,6 +134,11 @@ bool Board::claim_report(int rank) {
   return header().reporter.compare_exchange_strong(nobody, rank + 1);
 }
 
+void Board::set_exit_code(int code) {
+  std::int32_t none = 0;
+  header().exit_code.compare_exchange_strong(none, code);
+}
+
 int Board::reporter() const { return header().reporter - 1; }
 
 bool Board::gone(int rank) const {

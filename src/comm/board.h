@@ -47,7 +47,12 @@ class Board {
   // True once, for the first of all ranks that asks: errors that follow from another rank's are not reported again.
   bool claim_report(int rank);
   int reporter() const;  // -1: nobody
+  // What the run ends with: the first rank's that says so.
+  void set_exit_code(int code);
+  int exit_code() const { return header().exit_code; }         // 0: none said
+  std::int32_t pid(int rank) const { return note(rank).pid; }  // 0: not joined
 
+  bool running(int rank) const { return note(rank).state == State::running; }
   // It was here and won't answer any more: it left, failed or is dead.
   bool gone(int rank) const;
   // True when `rank` is inside the operation `mine`.
@@ -67,6 +72,7 @@ class Board {
   };
   struct alignas(64) Header {
     std::atomic<std::int32_t> reporter;  // rank + 1
+    std::atomic<std::int32_t> exit_code;
   };
   static std::size_t bytes(int ranks) { return sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Note); }
   virtual Header& header() const = 0;

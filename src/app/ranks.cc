@@ -1,0 +1,213 @@
+#include "app/ranks.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "app/ranks_board.h"
+#include "comm/mpi.h"
+#include "core/error.h"
+
+namespace sluice::app {
+namespace {
+
+std::string environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+void write_line(int file, const std::string& text) {
+  const std::string line = text + "\n";
+  for (std::size_t done = 0; done < line.size();) {
+    const ssize_t n = write(file, line.data() + done, line.size() - done);
+    if (n <= 0) return;
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+// Standard output and error of ranks above 0 lead nowhere; the file returned is where reports go.
+int silence() {
+  const int reports = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+  const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  dup2(nowhere, STDOUT_FILENO);
+  dup2(nowhere, STDERR_FILENO);
+  close(nowhere);
+  return reports;
+}
+
+class OneRank final : public RankSession {
+ public:
+  Group& world() override { return *world_; }
+  void report(const std::string& text) override { write_line(STDERR_FILENO, "sluice: " + text); }
+  int finish(int exit_code) override { return exit_code; }
+
+ private:
+  std::unique_ptr<Group> world_ = make_single_group();
+};
+
+int first_number(std::initializer_list<const char*> variables, int otherwise) {
+  for (const char* name : variables) {
+    const std::string value = environment(name);
+    if (!value.empty()) return std::atoi(value.c_str());
+  }
+  return otherwise;
+}
+
+comm::JoinOptions join_options(const RankOptions& options) {
+  comm::JoinOptions join;
+  join.timeout_seconds = options.timeout_seconds;
+  join.start_timeout_seconds = options.start_timeout_seconds;
+  join.rank = first_number({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}, 0);
+  join.size = first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, options.ranks);
+  join.board_name = board_name();
+  join.report = [rank = join.rank](const std::string& what) {
+    write_line(STDERR_FILENO, "sluice: rank " + std::to_string(rank) + ": " + what);
+  };
+  join.end = [] { _exit(static_cast<int>(ErrorCode::resources)); };
+  return join;
+}
+
+class OneOfSeveral final : public RankSession {
+ public:
+  explicit OneOfSeveral(const RankOptions& options) {
+    // The launcher's death ends this process, whatever it is waiting for.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    process_ = comm::join_mpi(join_options(options));
+    try {
+      join(options);
+    } catch (const Error& e) {
+      report(e.what());
+      process_->abort(e.exit_code());
+      throw;
+    }
+  }
+  ~OneOfSeveral() override {
+    if (!finished_) finish(static_cast<int>(ErrorCode::resources));
+  }
+
+  Group& world() override { return *world_; }
+
+  void report(const std::string& text) override {
+    const std::string who = "rank " + std::to_string(process_->rank());
+    if (!process_->board().claim_report(process_->rank())) return;
+    write_line(reports_, "sluice: " + (text.starts_with("rank ") ? "" : who + ": ") + text);
+  }
+
+  int finish(int exit_code) override {
+    finished_ = true;
+    if (exit_code != 0) return end(exit_code);
+    try {
+      world_->barrier();
+      world_.reset();
+      process_->leave();
+      return 0;
+    } catch (const Error& e) {
+      report(e.what());
+      return end(e.exit_code());
+    }
+  }
+
+ private:
+  void join(const RankOptions& options) {
+    if (process_->rank() != 0) reports_ = silence();
+    if (process_->size() != options.ranks) {
+      fail(ErrorCode::usage, "the launcher started " + std::to_string(process_->size()) + " ranks",
+           "as many as --tp says, which is " + std::to_string(options.ranks));
+    }
+    world_ = process_->make_world();
+  }
+
+  int end(int exit_code) {
+    process_->abort(exit_code);
+    return exit_code;
+  }
+
+  std::unique_ptr<comm::RankProcess> process_;
+  std::unique_ptr<Group> world_;
+  int reports_ = STDERR_FILENO;
+  bool finished_ = false;
+};
+
+std::string joined(const Facts& facts) {
+  std::string text;
+  for (const auto& [name, value] : facts) {
+    text.append(name).push_back('\0');
+    text.append(value).push_back('\0');
+  }
+  return text;
+}
+
+Facts separated(const std::string& text) {
+  Facts facts;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t name_end = text.find('\0', at), value_end = text.find('\0', name_end + 1);
+    facts.emplace_back(text.substr(at, name_end - at), text.substr(name_end + 1, value_end - name_end - 1));
+    at = value_end + 1;
+  }
+  return facts;
+}
+
+std::vector<std::string> gather_texts(Group& world, const std::string& mine) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<std::int64_t> counts(ranks), offsets(ranks), sizes(ranks, sizeof(std::int64_t));
+  for (std::size_t r = 0; r < ranks; ++r) offsets[r] = static_cast<std::int64_t>(r * sizeof(std::int64_t));
+  const auto size = static_cast<std::int64_t>(mine.size());
+  world.all_gather(&size, counts.data(), {offsets.data(), sizes.data()});
+  std::int64_t total = 0;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    offsets[r] = total;
+    total += counts[r];
+  }
+  std::string all(static_cast<std::size_t>(total), ' ');
+  world.all_gather(mine.data(), all.data(), {offsets.data(), counts.data()});
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    texts.push_back(all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(counts[r])));
+  }
+  return texts;
+}
+
+void compare(const Facts& first, const Facts& other, int rank) {
+  for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
+    const auto& a = i < first.size() ? first[i] : Facts::value_type{other[i].first, "(absent)"};
+    const auto& b = i < other.size() ? other[i] : Facts::value_type{first[i].first, "(absent)"};
+    if (a == b) continue;
+    fail(ErrorCode::usage,
+         "rank " + std::to_string(rank) + " has " + b.first + " " + b.second + ", rank 0 has " + a.first + " " +
+             a.second,
+         "the same on every rank", "start all ranks with one command line, one build and the same files");
+  }
+}
+
+}  // namespace
+
+bool is_rank() {
+  return !environment("OMPI_COMM_WORLD_RANK").empty() || !environment("PMIX_RANK").empty() ||
+         !environment("PMI_RANK").empty();
+}
+
+std::string board_name() {
+  const std::string given = environment(kBoardVariable);
+  if (!given.empty()) return given;
+  std::string job = environment("PMIX_NAMESPACE");
+  if (job.empty()) job = environment("SLURM_JOB_ID") + "." + environment("SLURM_STEP_ID");
+  return "/sluice-" + std::to_string(getuid()) + "-" + job;
+}
+
+std::unique_ptr<RankSession> join_ranks(const RankOptions& options) {
+  if (!is_rank() && options.ranks == 1) return std::make_unique<OneRank>();
+  return std::make_unique<OneOfSeveral>(options);
+}
+
+void agree(Group& world, const Facts& facts) {
+  const std::vector<std::string> texts = gather_texts(world, joined(facts));
+  for (std::size_t r = 1; r < texts.size(); ++r) {
+    if (texts[r] != texts[0]) compare(separated(texts[0]), separated(texts[r]), static_cast<int>(r));
+  }
+}
+
+}  // namespace sluice::app

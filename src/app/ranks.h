@@ -1,0 +1,56 @@
+// Ranks of a run as processes: starting them, joining them, ending them together.
+//
+// Called by cli/main.cc: `start_ranks` in the process the user started, `join_ranks` in each rank. Order in main:
+//   if (!is_rank() && tp > 1) return start_ranks(tp, argc, argv);   // the same command line once a rank, by mpirun
+//   session = join_ranks({tp, timeout});                            // when is_rank(), or with one rank
+//   try { code = command(session->world()) } catch (...) { session->report(text); code = ... }
+//   return session->finish(code);                                   // last: ends the other ranks when code != 0
+// Ranks above 0 have no standard output and error: what they print is dropped, only report() reaches the user.
+// A session belongs to one thread; its world may be used by any one thread at a time and must not outlive it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/group.h"
+
+namespace sluice::app {
+
+// Started by mpirun or by srun with PMI: this process is one rank of several.
+bool is_rank();
+
+// Runs `mpirun -n ranks` with this executable and these arguments on this host and waits for it. Interrupts go to rank
+// 0. Returns the exit code; throws Error(resources) when mpirun is missing.
+int start_ranks(int ranks, int argc, char** argv);
+
+struct RankOptions {
+  int ranks = 1;                      // what the command line says; Error(usage) when as many were not started
+  double timeout_seconds = 300;       // of every wait for another rank
+  double start_timeout_seconds = 60;  // of joining, until the last process has been started
+};
+
+class RankSession {
+ public:
+  virtual ~RankSession() = default;
+  virtual Group& world() = 0;
+  int rank() { return world().rank(); }
+  int size() { return world().size(); }
+
+  // Writes "sluice: rank 2: TEXT" to standard error (a TEXT that names a rank stays as it is), unless another rank has
+  // reported before: then what failed here follows from there. With one rank "sluice: TEXT".
+  virtual void report(const std::string& text) = 0;
+
+  // The last call. 0: waits for the others to come here too and leaves. Otherwise ends all ranks with this exit code.
+  virtual int finish(int exit_code) = 0;
+};
+
+std::unique_ptr<RankSession> join_ranks(const RankOptions& options);
+
+// Collective. Throws the same Error(usage) on every rank when a value differs from rank 0's, naming fact and rank.
+// Facts have the same names in the same order everywhere: version, flags, the checkpoint's header hash.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+void agree(Group& world, const Facts& facts);
+
+}  // namespace sluice::app

@@ -1,0 +1,142 @@
+// A rank for the tests of runs over processes: `ranks_probe MODE [--tp N] [--limit SECONDS] [--start SECONDS] [--who
+// RANK]`.
+//
+// It starts its ranks and joins them as the command line does, then does what MODE says. "conformance" runs every check
+// and prints one line a check; the others are faults of one rank while the others sum.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <thread>
+
+#include "app/ranks.h"
+#include "comm/group_conformance.h"
+#include "core/error.h"
+
+namespace sluice {
+namespace {
+
+struct Request {
+  std::string mode;
+  int tp = 1;
+  int who = 1;
+  double limit = 5;
+  double start = 60;
+};
+
+Request parse(int argc, char** argv) {
+  Request r;
+  r.mode = argv[1];
+  for (int i = 2; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i], value = argv[i + 1];
+    if (flag == "--tp") r.tp = std::stoi(value);
+    if (flag == "--who") r.who = std::stoi(value);
+    if (flag == "--start") r.start = std::stod(value);
+    if (flag == "--limit") r.limit = std::stod(value);
+  }
+  return r;
+}
+
+void conformance(Group& world) {
+  for (const test::Check& check : test::conformance_checks()) {
+    check.run(world);
+    world.barrier();
+    if (world.rank() == 0) std::printf("%s %d ok\n", check.name, world.size());
+  }
+}
+
+// Sums without end: what ends it is the fault.
+void sum_on(Group& world) {
+  std::vector<float> data(20'000, 1.0f);
+  for (;;) world.all_reduce_sum(data.data(), data.size());
+}
+
+void facts(Group& world, const Request& request) {
+  const bool other = world.rank() == request.who;
+  app::agree(world, {{"version", "1"}, {"--quantization", other ? "fp8" : "modelopt_fp4"}});
+}
+
+void echo(Group& world) {
+  char line[100] = "";
+  if (world.rank() == 0 && std::fgets(line, sizeof line, stdin) == nullptr) std::strcpy(line, "nothing\n");
+  world.broadcast(line, sizeof line, 0);
+  std::printf("read %s", line);  // only rank 0's reaches the user
+  std::fprintf(stderr, "note of rank 0\n");
+}
+
+// Rank 0 waits for a signal and ends all in order, as a server does.
+volatile sig_atomic_t interrupted = 0;
+void serve(Group& world) {
+  if (world.rank() == 0) {
+    for (const int s : {SIGINT, SIGTERM}) {
+      signal(s, [](int number) { interrupted = number; });
+    }
+    std::printf("serving\n");
+    std::fflush(stdout);
+    while (interrupted == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  int number = interrupted;
+  world.broadcast(&number, sizeof number, 0);
+  std::printf("ended by %d\n", number);
+}
+
+void fault(Group& world, const Request& request) {
+  for (int i = 0; i < 10; ++i) world.barrier();
+  if (world.rank() == 0) {
+    std::printf("started\n");
+    std::fflush(stdout);
+  }
+  if (world.rank() != request.who) return sum_on(world);
+  std::vector<float> data(20'000, 1.0f);
+  for (int i = 0; i < 20; ++i) world.all_reduce_sum(data.data(), data.size());
+  if (request.mode == "kill") raise(SIGKILL);
+  if (request.mode == "stop") raise(SIGSTOP);
+  if (request.mode == "throw") fail(ErrorCode::bad_input, "shard 2 can't be read", "a readable file");
+  if (request.mode == "exit") _exit(0);
+  if (request.mode == "other") world.barrier();
+  if (request.mode == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+void work(Group& world, const Request& request) {
+  if (request.mode == "conformance") return conformance(world);
+  if (request.mode == "facts") return facts(world, request);
+  if (request.mode == "echo") return echo(world);
+  if (request.mode == "serve") return serve(world);
+  fault(world, request);
+}
+
+int run_rank(const Request& request) {
+  if (request.mode == "exit-early" && std::to_string(request.who) == std::getenv("OMPI_COMM_WORLD_RANK")) return 0;
+  const std::unique_ptr<app::RankSession> session = app::join_ranks({request.tp, request.limit, request.start});
+  int code = 0;
+  try {
+    work(session->world(), request);
+  } catch (const Error& e) {
+    session->report(e.what());
+    code = e.exit_code();
+  } catch (const std::exception& e) {
+    session->report(e.what());
+    code = 1;
+  }
+  std::fflush(stdout);
+  return session->finish(code);
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  const sluice::Request request = sluice::parse(argc, argv);
+  try {
+    if (!sluice::app::is_rank() && request.tp > 1) return sluice::app::start_ranks(request.tp, argc, argv);
+    return sluice::run_rank(request);
+  } catch (const sluice::Error& e) {
+    std::fprintf(stderr, "probe: %s\n", e.what());
+    return e.exit_code();
+  }
+}

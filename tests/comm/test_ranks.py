@@ -1,0 +1,201 @@
+"""Ranks as processes: every check of groups over MPI, and faults of one rank. All ranks end, soon, with the cause named.
+
+Faults are put into rank 2 of 3 while all of them sum without end.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+LIMIT = 120  # seconds: far above what a run takes, far below a hang
+CHECKS = ["SumsAreSerial", "SumOfNegativeZeros", "ElementIsIndependent", "LargeSum", "BarrierAndBroadcast", "Gathers",
+          "ReduceScatters", "Exchanges", "ManySmall", "Splits"]
+
+
+def probe_path():
+    build = os.environ.get("SLUICE_BUILD_DIR")
+    assert build, "SLUICE_BUILD_DIR must name the build directory"
+    path = pathlib.Path(build) / "tests" / "comm" / "ranks_probe"
+    assert path.is_file(), f"{path} is missing: build the target ranks_probe"
+    return str(path)
+
+
+def probe(*words, stdin="", env=None):
+    return subprocess.run([probe_path(), *map(str, words)], input=stdin, capture_output=True, text=True, timeout=LIMIT,
+                          env={**os.environ, **(env or {})}, check=False)
+
+
+def processes_of(mark):
+    """Command lines of live processes that hold `mark`."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0") if entry.name.isdigit() else []
+        except OSError:
+            continue  # it ended meanwhile
+        if mark in words:
+            found.append(" ".join(words))
+    return found
+
+
+def gone(mark):
+    """Waits until no process holds `mark`: mpirun kills what is left within seconds."""
+    end = time.monotonic() + 30
+    while processes_of(mark) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not processes_of(mark)
+
+
+def traces():
+    """Shared memory of runs, ours and OpenMPI's. An empty folder may stay when the process that would remove it was killed."""
+    shared = pathlib.Path("/dev/shm")
+    return {str(p) for pattern in ("sluice-*", "sluice-*/**/*", "vader_segment*") for p in shared.glob(pattern) if not p.is_dir()}
+
+
+@pytest.fixture(name="mark")
+def fixture_mark(request):
+    """A word of the command line that only this test's processes have; none of them may be left, nor their memory."""
+    word = f"mark-{os.getpid()}-{request.node.name}"
+    before = traces()
+    yield word
+    assert gone(word), processes_of(word)
+    assert not traces() - before
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
+def test_conformance(ranks, mark):
+    done = probe("conformance", "--tp", ranks, "--limit", 60, "--mark", mark)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{name} {ranks} ok" for name in CHECKS]
+    assert done.stderr == ""
+
+
+def fault(mode, mark, *words):
+    done = probe(mode, "--tp", 3, "--who", 2, "--mark", mark, *words)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr  # once, whoever noticed
+    return done, lines[0]
+
+
+def test_killed_rank(mark):
+    done, line = fault("kill", mark, "--limit", 100)
+    assert done.returncode == 5
+    assert "rank 2 (process" in line and "is dead" in line and "all_reduce 3" in line
+
+
+def test_stopped_rank(mark):
+    done, line = fault("stop", mark, "--limit", 2)
+    assert done.returncode == 5
+    assert "no end within 2.0 s" in line and "rank 2 (process" in line and "is stopped by a signal" in line
+
+
+def test_hanging_rank(mark):
+    done, line = fault("hang", mark, "--limit", 2)
+    assert done.returncode == 5
+    assert "no end within 2.0 s" in line and "is alive; it completed all_reduce 31" in line
+
+
+def test_rank_that_fails_tells_why_itself(mark):
+    done, line = fault("throw", mark, "--limit", 100)
+    assert done.returncode == 3
+    assert line == "sluice: rank 2: shard 2 can't be read; expected a readable file"
+
+
+def test_rank_that_leaves_without_a_word(mark):
+    done, line = fault("exit", mark, "--limit", 100)
+    assert done.returncode == 5
+    assert "rank 2 (process" in line and "is dead" in line
+
+
+def test_ranks_that_call_different_operations(mark):
+    done, line = fault("other", mark, "--limit", 100)
+    assert done.returncode == 5
+    assert "ranks call different operations" in line and "barrier 32" in line and "all_reduce 32" in line
+
+
+def test_rank_that_never_joins(mark):
+    done, line = fault("exit-early", mark, "--start", 8)
+    assert done.returncode == 5
+    assert "did not come back within 8 s" in line and "rank 2 has not joined" in line
+
+
+def test_facts_that_differ(mark):
+    done, line = fault("facts", mark)
+    assert done.returncode == 2
+    assert line.startswith("sluice: rank 2 has --quantization fp8, rank 0 has --quantization modelopt_fp4; expected the same")
+
+
+def test_facts_that_agree(mark):
+    done = probe("facts", "--tp", 3, "--who", 9, "--mark", mark)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_only_rank_0_reads_and_prints(mark):
+    done = probe("echo", "--tp", 3, "--mark", mark, stdin="a line\n")
+    assert done.returncode == 0
+    assert (done.stdout, done.stderr) == ("read a line\n", "note of rank 0\n")
+
+
+def start(mode, mark, *words):
+    """A run whose rank 0 has said its first word."""
+    run = subprocess.Popen([probe_path(), mode, "--tp", "3", "--who", "9", "--mark", mark, *words], text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert run.stdout.readline() in ("serving\n", "started\n")
+    return run
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_reach_rank_0_which_ends_in_order(number, mark):
+    run = start("serve", mark)
+    run.send_signal(number)
+    out, err = run.communicate(timeout=LIMIT)
+    assert (run.returncode, out, err) == (0, f"ended by {int(number)}\n", "")
+
+
+def children(pid):
+    return [int(x) for x in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_killed_starter_takes_all_along(mark):
+    run = start("sum", mark)
+    run.kill()
+    run.communicate(timeout=LIMIT)
+    assert gone(mark)
+
+
+def test_killed_launcher_takes_all_along(mark):
+    run = start("sum", mark)
+    os.kill(children(run.pid)[0], signal.SIGKILL)
+    _, err = run.communicate(timeout=LIMIT)
+    assert run.returncode == 5
+    assert "sluice" not in err and "the ranks ended with code 137" in err
+
+
+def mpirun(*words):
+    assert shutil.which("mpirun"), "mpirun is missing: install openmpi-bin"
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return subprocess.run(["mpirun", "--oversubscribe", "--quiet", *root, *map(str, words)], capture_output=True, text=True,
+                          timeout=LIMIT, check=False)
+
+
+def test_joins_under_mpirun(mark):
+    done = mpirun("-n", 3, probe_path(), "echo", "--tp", 3, "--mark", mark)
+    assert (done.returncode, done.stdout) == (0, "read nothing\n")
+
+
+def test_number_of_ranks_must_match(mark):
+    done = mpirun("-n", 3, probe_path(), "echo", "--tp", 2, "--mark", mark)
+    assert done.returncode == 2
+    assert "the launcher started 3 ranks; expected as many as --tp says, which is 2" in done.stderr
+    assert done.stderr.count("sluice:") == 1
+
+
+def test_missing_mpirun(tmp_path, mark):
+    done = probe("echo", "--tp", 2, "--mark", mark, env={"PATH": str(tmp_path)})
+    assert done.returncode == 5
+    assert "mpirun can't be started" in done.stderr and "apt-get install openmpi-bin" in done.stderr
