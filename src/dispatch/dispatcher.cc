@@ -1,5 +1,6 @@
 #include "dispatch/dispatcher.h"
 
+#include <cstring>
 #include <string>
 
 #include "core/error.h"
@@ -20,6 +21,24 @@ void check_group(const Group* group, const char* name, std::int32_t rank, std::i
           "rank " + std::to_string(rank) + " of " + std::to_string(size));
 }
 
+// Where tokens travel.
+void check_moving(const DispatcherOptions& o) {
+  if (dispatch_kind(o.plan.sizes) == DispatchKind::allreduce) {
+    require(!o.quantized_rows, "quantised rows where rows do not travel", "dp attention or a2a");
+    return;
+  }
+  if (o.world->device().kind != DeviceKind::cpu) {
+    fail(ErrorCode::unsupported, "dispatcher: tokens of a GPU cannot travel yet",
+         "CPU ranks, or ranks without dp attention and a2a");
+  }
+  require(o.backend != nullptr, "there is no backend", "that of the rank");
+  if (!o.quantized_rows) return;
+  const bool nvfp4 = o.recipe == Recipe::nvfp4_w4a4_cutedsl || o.recipe == Recipe::nvfp4_w4a4_cutlass;
+  require(nvfp4 && !o.weight_on_input, "quantised rows in recipe " + std::string(recipe_info(o.recipe).name),
+          "nvfp4-w4a4, weights on the output");
+  require(o.input_scale > 0.0f, "quantised rows with input scale " + std::to_string(o.input_scale), "above zero");
+}
+
 void check(const DispatcherOptions& o) {
   require(o.placement != nullptr, "there is no placement", "one over the ranks of --ep");
   require(o.placement->ranks() == o.plan.experts.count,
@@ -27,6 +46,7 @@ void check(const DispatcherOptions& o) {
           std::to_string(o.plan.experts.count));
   if (o.plan.sizes.tp == 1) return;
   check_group(o.world, "world", o.plan.rank, o.plan.sizes.tp);
+  check_moving(o);
   if (o.plan.attention.whole() || o.plan.dp.whole()) return;
   check_group(o.attention, "attention", o.plan.attention.index, o.plan.attention.count);
 }
@@ -47,13 +67,16 @@ std::unique_ptr<Dispatcher> make_dispatcher(const DispatcherOptions& options) {
     case DispatchKind::allreduce:
       return detail::make_allreduce(options);
     case DispatchKind::allgather:
+      return detail::make_allgather(options);
     case DispatchKind::alltoall:
-      break;
+      return detail::make_alltoall(options);
   }
-  fail(ErrorCode::unsupported, "this way of dispatching is not built yet", "ranks without dp attention and a2a");
+  fail(ErrorCode::usage, "dispatcher: an unknown kind");
 }
 
-void detail::count_rows(const Dispatched& d, SlotLoad* load) {
+namespace detail {
+
+void count_rows(const Dispatched& d, SlotLoad* load) {
   if (load == nullptr) return;
   load->rows.resize(static_cast<std::size_t>(d.slots.count));
   const std::int64_t tokens = d.quantized.codes ? d.quantized.codes.rows : d.hidden.rows;
@@ -62,4 +85,42 @@ void detail::count_rows(const Dispatched& d, SlotLoad* load) {
   }
 }
 
+RecordFormat record_format(const DispatcherOptions& o, std::int64_t width, std::int32_t top_k) {
+  return {o.recipe == Recipe::f32 ? DType::f32 : DType::bf16, width, top_k,
+          o.quantized_rows ? 1.0f / o.input_scale : 0.0f};
+}
+
+Dispatched dispatched_rows(const Records& records) {
+  Dispatched d;
+  if (records.format.nvfp4()) {
+    d.quantized = records.quantized();
+  } else {
+    d.hidden = records.hidden();
+  }
+  return d;
+}
+
+Payloads::Payloads(const RecordFormat& format, const ConstTensorView& hidden, const Share& home, Workspace& workspace)
+    : data_(static_cast<const std::byte*>(hidden.data) + dtype_bytes(hidden.dtype, home.begin * hidden.row_stride)),
+      pitch_bytes_(dtype_bytes(hidden.dtype, hidden.row_stride)),
+      bytes_(static_cast<std::size_t>(format.payload_bytes())) {
+  if (!format.nvfp4()) return;
+  auto* values = workspace.take<float>(format.width);
+  auto* encoded = workspace.take<std::byte>(home.count() * format.payload_bytes());
+  pitch_bytes_ = format.payload_bytes();
+  for (std::int64_t i = 0; i < home.count(); ++i) {
+    encode_payload(format, hidden, home.begin + i, values, encoded + i * pitch_bytes_);
+  }
+  data_ = encoded;
+}
+
+std::size_t Payloads::workspace_bytes(const RecordFormat& format, std::int64_t tokens) {
+  if (!format.nvfp4()) return 0;
+  return Workspace::rounded_bytes(static_cast<std::size_t>(format.width) * sizeof(float)) +
+         Workspace::rounded_bytes(static_cast<std::size_t>(tokens * format.payload_bytes()));
+}
+
+void Payloads::copy(std::int64_t token, std::byte* to) const { std::memcpy(to, data_ + token * pitch_bytes_, bytes_); }
+
+}  // namespace detail
 }  // namespace sluice

@@ -1,0 +1,179 @@
+// A MoE layer over ranks that are threads of this process: every rank with its own group, backend, runner and part of
+// the weights. For tests of dispatchers.
+#pragma once
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/group.h"
+#include "core/thread_pool.h"
+#include "cpu/backend.h"
+#include "dispatch/moe_layer.h"
+#include "dispatch/router_backend.h"
+#include "moe/input_scales.h"
+#include "moe/quantized_layer.h"
+#include "moe/weight_slices.h"
+
+namespace sluice::testing {
+
+struct LayerWorld {
+  ParallelSizes sizes;
+  Problem problem;                             // of the whole layer
+  ExpertWeights weights;                       // of the whole layer
+  std::shared_ptr<const Placement> placement;  // nullptr = contiguous
+  bool quantized_rows = false;
+  std::function<std::unique_ptr<Runner>(ThreadPool&)> make_runner;
+  // Put around each rank's dispatcher, to break something on purpose; may be empty.
+  std::function<std::unique_ptr<Dispatcher>(std::unique_ptr<Dispatcher>, int rank)> wrap;
+};
+
+struct RankResult {
+  std::vector<float> out;  // [T, W]
+  SlotLoad load;
+};
+
+namespace detail {
+
+template <class T>
+std::vector<T> pick(const std::vector<T>& from, const std::vector<std::int32_t>& experts) {
+  std::vector<T> picked;
+  for (const std::int32_t e : experts) {
+    if (!from.empty()) picked.push_back(from[static_cast<std::size_t>(e)]);
+  }
+  return picked;
+}
+
+// The experts of a rank's slots, cut to its share of I.
+inline ExpertWeights part_of_rank(const ExpertWeights& whole, const Placement& placement, const RankPlan& plan,
+                                  const Share& share) {
+  const SlotRange slots = placement.of_rank(plan.experts.index);
+  std::vector<std::int32_t> experts;
+  for (std::int32_t s = 0; s < slots.count; ++s) experts.push_back(raw(placement.expert_of(SlotId{slots.first + s})));
+  ExpertWeights w = whole;
+  w.gate = pick(whole.gate, experts);
+  w.up = pick(whole.up, experts);
+  w.down = pick(whole.down, experts);
+  w.gate_bias = pick(whole.gate_bias, experts);
+  w.up_bias = pick(whole.up_bias, experts);
+  w.down_bias = pick(whole.down_bias, experts);
+  if (plan.expert.whole()) return w;
+  for (auto* list : {&w.gate, &w.up}) {
+    for (QuantTensor& t : *list) t = rows_of(t, share);
+  }
+  for (QuantTensor& t : w.down) t = columns_of(t, share);
+  return w;
+}
+
+inline std::int64_t group_of(Recipe recipe) {
+  if (recipe == Recipe::fp8_block) return 128;
+  return recipe == Recipe::mxfp4_w4a16 || recipe == Recipe::mxfp4_w4a8 ? 32 : 16;
+}
+
+inline RankResult run_rank(const LayerWorld& world, Group& group, const Batch& batch, std::int64_t most_tokens) {
+  const RankPlan plan = plan_rank(world.sizes, group.rank());
+  const std::unique_ptr<Group> attention = group.split(plan.dp.index);
+  ThreadPool pool(1);
+  cpu::CpuBackend backend(pool, cpu::Isa::scalar);
+  const auto runner = world.make_runner(pool);
+  RankResult result;
+  auto placement = world.placement;
+  if (!placement) {
+    placement = std::make_shared<const Placement>(
+        Placement::contiguous(world.problem.layer.routing.total_experts(), plan.experts.count));
+  }
+  MoeLayerParts parts;
+  parts.backend = &backend;
+  parts.runner = runner.get();
+  parts.problem = world.problem;
+  LayerSpec& layer = parts.problem.layer;
+  const Share share = share_of(layer.intermediate, group_of(world.problem.recipe), plan.expert);
+  layer.intermediate = share.count();
+  parts.experts = runner->prepare(parts.problem, part_of_rank(world.weights, *placement, plan, share));
+  parts.router = std::make_unique<PlainWeight>(1, 1, std::vector<float>{0.0f});
+  DispatcherOptions o;
+  o.plan = plan;
+  o.world = &group;
+  o.attention = attention.get();
+  o.backend = &backend;
+  o.placement = placement;
+  o.recipe = world.problem.recipe;
+  o.weight_on_input = layer.weight_on_input;
+  o.quantized_rows = world.quantized_rows;
+  o.input_scale = layer_input_scales(world.problem.recipe, world.weights.input_scales).gemm1;
+  o.load = &result.load;
+  parts.dispatcher = make_dispatcher(o);
+  if (world.wrap) parts.dispatcher = world.wrap(std::move(parts.dispatcher), group.rank());
+  const MoeLayer moe(std::move(parts));
+
+  const Buffer memory = host_buffer(moe.workspace_bytes(most_tokens));
+  std::fill_n(memory.as<std::uint32_t>(), memory.bytes() / 4, 0x7FC00000u);
+  Workspace workspace(memory.data(), memory.bytes());
+  std::vector<LogicalId> ids;
+  for (const SlotId id : batch.ids) ids.push_back(LogicalId{raw(id)});
+  MoeInput input;
+  input.hidden = batch.view();
+  input.ids = ids.data();
+  input.weights = batch.weights.data();
+  const LogicalId none{};
+  if (ids.empty()) input.ids = &none;
+  result.out.assign(static_cast<std::size_t>(batch.tokens * batch.width), std::nanf(""));
+  moe.forward(input, dense_view(result.out.data(), DType::f32, batch.tokens, batch.width), workspace, {});
+  return result;
+}
+
+}  // namespace detail
+
+// batches[g]: tokens of dp group g, whose ids are experts of the model. One result a rank.
+inline std::vector<RankResult> run_ranks(const LayerWorld& world, const std::vector<Batch>& batches) {
+  constexpr double kTimeoutSeconds = 60.0;
+  const int ranks = world.sizes.tp;
+  auto groups = make_thread_groups(ranks, kTimeoutSeconds);
+  std::int64_t most = 0;
+  for (const Batch& b : batches) most = std::max(most, b.tokens);
+  std::vector<RankResult> results(static_cast<std::size_t>(ranks));
+  std::vector<std::exception_ptr> errors(results.size());
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < results.size(); ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        const auto dp = static_cast<std::size_t>(plan_rank(world.sizes, static_cast<int>(r)).dp.index);
+        results[r] = detail::run_rank(world, *groups[r], batches[dp], most);
+      } catch (...) {
+        errors[r] = std::current_exception();
+        groups[r].reset();  // counts as gone
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const std::exception_ptr& e : errors) {
+    if (e) std::rethrow_exception(e);
+  }
+  return results;
+}
+
+// The same layer on one rank, all experts there.
+inline std::vector<float> run_alone(LayerWorld world, const Batch& batch) {
+  world.sizes = ParallelSizes{};
+  world.placement = nullptr;
+  world.wrap = nullptr;
+  world.quantized_rows = false;
+  return run_ranks(world, {batch}).front().out;
+}
+
+// Tokens [first, first + count) of a batch.
+inline Batch part_of_batch(const Batch& batch, std::int64_t first, std::int64_t count) {
+  Batch part{count, batch.width, batch.top_k, batch.dtype, {}, {}, {}};
+  const std::int64_t bytes = dtype_bytes(batch.dtype, batch.width);
+  part.hidden.assign(batch.hidden.begin() + first * bytes, batch.hidden.begin() + (first + count) * bytes);
+  part.ids.assign(batch.ids.begin() + first * batch.top_k, batch.ids.begin() + (first + count) * batch.top_k);
+  part.weights.assign(batch.weights.begin() + first * batch.top_k,
+                      batch.weights.begin() + (first + count) * batch.top_k);
+  return part;
+}
+
+}  // namespace sluice::testing
