@@ -79,7 +79,7 @@ class Call:
     def __init__(self, port, body, path="/v1/completions"):
         data = json.dumps(body).encode()
         self.sock = socket.create_connection(("127.0.0.1", port))
-        self.sock.sendall(f"POST {path} HTTP/1.1\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+        self.sock.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode()
                           + data)
         self.sent = time.monotonic()
         self.data = b""

@@ -125,24 +125,29 @@ void Connection::on_deadline() {
 
 void Connection::answer_and_close(const Response& response) {
   close_after_ = true;
-  send_head(response, false, false, true);
-  evbuffer_add(out_, response.body.data(), response.body.size());
+  const Request* request = parser_.has_headers() ? &parser_.request() : nullptr;
+  send_head(request, response, {.sized = true});
+  if (request == nullptr || request->method != "HEAD") {
+    evbuffer_add(out_, response.body.data(), response.body.size());
+  }
   begin_closing();
 }
 
-void Connection::send_head(const Response& response, bool keep_alive, bool chunked, bool sized) {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\n", response.status,
-                                 reason_phrase(response.status), response.content_type);
+// `request` is nullptr when what came is none.
+void Connection::send_head(const Request* request, const Response& response, const Framing& framing) {
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\n", response.status, reason_phrase(response.status));
+  if (!response.content_type.empty()) head += "Content-Type: " + response.content_type + "\r\n";
   response.headers.append_to(head);
-  if (chunked) head += "Transfer-Encoding: chunked\r\n";
-  if (sized) head += fmt::format("Content-Length: {}\r\n", response.body.size());
-  head += keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  if (request != nullptr) server_.handler_.more_headers(*request).append_to(head);
+  if (framing.chunked) head += "Transfer-Encoding: chunked\r\n";
+  if (framing.sized && response.status != 204) head += fmt::format("Content-Length: {}\r\n", response.body.size());
+  head += framing.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
   evbuffer_add(out_, head.data(), head.size());
 }
 
 void Connection::respond(Exchange& exchange, const Response& response) {
   close_after_ = close_after_ || server_.draining();
-  send_head(response, !close_after_, false, true);
+  send_head(&exchange.request(), response, {.keep_alive = !close_after_, .sized = true});
   if (exchange.request().method != "HEAD") evbuffer_add(out_, response.body.data(), response.body.size());
   finish_exchange();
 }
@@ -151,7 +156,7 @@ void Connection::start_stream(Exchange& exchange, const Response& head) {
   exchange.streaming_ = true;
   exchange.chunked_ = exchange.request().minor_version >= 1;
   close_after_ = close_after_ || server_.draining() || !exchange.chunked_;
-  send_head(head, !close_after_, exchange.chunked_, false);
+  send_head(&exchange.request(), head, {.keep_alive = !close_after_, .chunked = exchange.chunked_});
   schedule_flush();
 }
 

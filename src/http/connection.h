@@ -41,7 +41,10 @@ class Connection : public ParserSink {
   void on_parse_error();
   void on_deadline();
   void answer_and_close(const Response& response);
-  void send_head(const Response& response, bool keep_alive, bool chunked, bool sized);
+  struct Framing {
+    bool keep_alive = false, chunked = false, sized = false;
+  };
+  void send_head(const Request* request, const Response& response, const Framing& framing);
   void finish_exchange();
   void schedule_flush();
   void flush();

@@ -1,10 +1,33 @@
 #include "http/parser.h"
 
 #include <http_parser.h>
+#include <strings.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace sluice::http {
+namespace {
+
+bool starts_with(std::string_view text, std::string_view lower) {
+  return text.size() >= lower.size() && strncasecmp(text.data(), lower.data(), lower.size()) == 0;
+}
+
+// "http://host:1/a?b" > "/a?b"; other targets stay as they are.
+std::string_view without_authority(std::string_view target) {
+  if (!starts_with(target, "http://") && !starts_with(target, "https://")) return target;
+  target.remove_prefix(target.find("//") + 2);
+  target.remove_prefix(std::min(target.find_first_of("/?"), target.size()));
+  return target;
+}
+
+std::int64_t count(const Headers& headers, std::string_view name) {
+  return std::count_if(headers.list().begin(), headers.list().end(), [&](const auto& header) {
+    return header.first.size() == name.size() && starts_with(header.first, name);
+  });
+}
+
+}  // namespace
 
 struct Parser::Impl {
   http_parser parser = {};
@@ -15,6 +38,8 @@ struct Parser::Impl {
   std::string target;
   bool value_last = false;  // the last part was of a header's value
   bool idle = true;
+  bool headers_done = false;
+  const char* complaint = nullptr;  // in place of the library's
   bool complete = false;
   bool no_body = false;
   bool keep_alive = true;
@@ -28,6 +53,11 @@ struct Parser::Impl {
     return -1;
   }
 
+  int malformed(const char* why) {
+    complaint = why;
+    return refuse(ParseError::malformed);
+  }
+
   int add_header_bytes(std::size_t n) {
     header_bytes += n;
     if (header_bytes > limits.header_bytes) return refuse(ParseError::headers_too_large);
@@ -38,7 +68,7 @@ struct Parser::Impl {
     Impl& self = of(p);
     self.request = {};
     self.target.clear();
-    self.value_last = self.complete = false;
+    self.value_last = self.complete = self.headers_done = false;
     self.idle = false;
     self.header_bytes = self.body_bytes = 0;
     return 0;
@@ -52,8 +82,9 @@ struct Parser::Impl {
   static int on_field(http_parser* p, const char* at, std::size_t n) {
     Impl& self = of(p);
     // The library, as Debian builds it, lets blanks pass.
-    if (std::string_view(at, n).find_first_of(" \t") != std::string_view::npos)
-      return self.refuse(ParseError::malformed);
+    if (std::string_view(at, n).find_first_of(" \t") != std::string_view::npos) {
+      return self.malformed("blanks in the name of a header");
+    }
     auto& list = self.request.headers.list();
     if (list.empty() || self.value_last) list.emplace_back();
     self.value_last = false;
@@ -72,14 +103,19 @@ struct Parser::Impl {
   static int on_headers_done(http_parser* p) {
     Impl& self = of(p);
     p->upgrade = 0;  // no other protocol is spoken: the request is answered as it is
-    if (p->http_major != 1 || p->http_minor > 1) return self.refuse(ParseError::malformed);
+    if (p->http_major != 1 || p->http_minor > 1) return self.malformed("only versions 1.0 and 1.1 are spoken");
     Request& r = self.request;
-    const std::size_t mark = self.target.find('?');
-    r.path = self.target.substr(0, mark);
-    if (mark != std::string::npos) r.query = self.target.substr(mark + 1);
+    const std::string_view target = without_authority(self.target);
+    const std::size_t mark = target.find('?');
+    r.path = target.empty() || mark == 0 ? "/" : target.substr(0, mark);
+    if (mark != std::string_view::npos) r.query = target.substr(mark + 1);
     if (p->type == HTTP_REQUEST) r.method = http_method_str(static_cast<http_method>(p->method));
     r.minor_version = p->http_minor;
     r.keep_alive = self.keep_alive = http_should_keep_alive(p) != 0;
+    self.headers_done = true;
+    if (p->type == HTTP_REQUEST && p->http_minor == 1 && count(r.headers, "host") != 1) {
+      return self.malformed("HTTP/1.1 asks for one header Host");
+    }
     const bool has_length = p->content_length != std::numeric_limits<std::uint64_t>::max();
     if (has_length && p->content_length > self.limits.body_bytes) return self.refuse(ParseError::body_too_large);
     if (!self.sink->on_headers()) return self.refuse(ParseError::refused);
@@ -157,12 +193,12 @@ void Parser::expect_no_body() { impl_->no_body = true; }
 ParseError Parser::error() const { return impl_->error; }
 
 std::string Parser::error_text() const {
-  const http_errno found = HTTP_PARSER_ERRNO(&impl_->parser);
-  const bool ours = found == HPE_CB_headers_complete || found == HPE_CB_header_field;
-  return ours ? "a header or a version that HTTP/1.1 does not know" : http_errno_description(found);
+  if (impl_->complaint != nullptr) return impl_->complaint;
+  return http_errno_description(HTTP_PARSER_ERRNO(&impl_->parser));
 }
 
 bool Parser::idle() const { return impl_->idle; }
+bool Parser::has_headers() const { return !impl_->idle && impl_->headers_done; }
 Request& Parser::request() { return impl_->request; }
 int Parser::status() const { return static_cast<int>(impl_->parser.status_code); }
 Headers& Parser::headers() { return impl_->request.headers; }

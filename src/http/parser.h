@@ -1,8 +1,8 @@
 // Takes HTTP/1.x messages apart as their bytes arrive. The only file that knows the parser library is parser.cc.
 //
 // One for each connection, used by its thread. The library is Node's http_parser. Ambiguous framing (two lengths, a
-// length beside chunks, blanks in the name of a header) is refused, so that a proxy in front is not led to see other
-// requests than we do.
+// length beside chunks, blanks in the name of a header, no Host or two) is refused, so that a proxy in front is not led
+// to see other requests than we do. Targets of a proxy (http://host/path) are read as their path.
 #pragma once
 
 #include <cstddef>
@@ -51,6 +51,7 @@ class Parser {
   ParseError error() const;
   std::string error_text() const;  // of ParseError::malformed
   bool idle() const;               // between messages
+  bool has_headers() const;        // of the message that has been begun; false before on_headers
 
   // Valid from on_headers on.
   Request& request();  // kind request; without the body

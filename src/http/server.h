@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "http/loop.h"
 #include "http/message.h"
@@ -37,6 +38,9 @@ class Exchange {
   Exchange(Connection* connection, Request request) : request_(std::move(request)), connection_(connection) {}
 
   const Request& request() const { return request_; }
+  std::string take_body() {
+    return std::exchange(request_.body, {});
+  }                                                     // so that it need not live as long as the answer
   bool open() const { return connection_ != nullptr; }  // the client is there and the answer is not complete
 
   // The whole answer.
@@ -66,6 +70,8 @@ class Handler {
   virtual void handle(const std::shared_ptr<Exchange>& exchange) = 0;
   // The answer for what is no request, or too large, or came too slowly.
   virtual Response refusal(int status, const std::string& why) = 0;
+  // Headers that every answer to this request gets, refusals included.
+  virtual Headers more_headers(const Request& request) const = 0;
 };
 
 class Server {

@@ -1,5 +1,8 @@
 #include "server/api_error.h"
 
+#include <new>
+
+#include "core/error.h"
 #include "core/json.h"
 
 namespace sluice::server {
@@ -18,6 +21,11 @@ const char* error_type(int status) {
     default:
       return status >= 500 ? "server_error" : "invalid_request_error";
   }
+}
+
+int status_of(const Error& e) {
+  if (e.code() == ErrorCode::usage || e.code() == ErrorCode::bad_input) return 400;
+  return e.code() == ErrorCode::resources ? 503 : 500;
 }
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
@@ -39,6 +47,22 @@ http::Response error_response(const ApiError& e) {
   if (e.status() == 429 || e.status() == 503) response.headers.add("Retry-After", "1");
   if (e.status() == 401) response.headers.add("WWW-Authenticate", "Bearer");
   return response;
+}
+
+http::Response current_error_response() noexcept {
+  try {
+    throw;
+  } catch (const ApiError& e) {
+    return error_response(e);
+  } catch (const Error& e) {
+    return error_response(ApiError(status_of(e), e.what()));
+  } catch (const std::bad_alloc&) {
+    return error_response(ApiError(503, "out of memory"));
+  } catch (const std::exception& e) {
+    return error_response(ApiError(500, std::string("internal error: ") + e.what()));
+  } catch (...) {
+    return error_response(ApiError(500, "internal error"));
+  }
 }
 
 }  // namespace sluice::server

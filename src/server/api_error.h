@@ -27,6 +27,8 @@ class ApiError : public std::runtime_error {
 
 // {"error": {"message", "type", "param", "code"}}; the type follows from the status, and so does Retry-After.
 http::Response error_response(const ApiError& error);
+// The same for the exception that is being handled, whatever it is. Only from within a catch.
+http::Response current_error_response() noexcept;
 // The same object as text, for the middle of a stream.
 std::string error_json(const ApiError& error);
 

@@ -1,16 +1,23 @@
-// The routes that generate or turn text into tokens and back.
+// The routes with a body: those that generate, or turn text into tokens and back. What reads a body runs on a worker.
 #include <fmt/core.h>
+
+#include <algorithm>
 
 #include "server/api_error.h"
 #include "server/api_server.h"
 #include "server/generate.h"
 #include "server/json_text.h"
 #include "server/openai.h"
+#include "server/routes.h"
 
 namespace sluice::server {
 namespace {
 
 constexpr std::size_t kMostIds = std::size_t{1} << 20;
+constexpr std::size_t kLengthyBody = std::size_t{32} << 10;  // bytes; read in a few milliseconds
+constexpr std::size_t kMostBodies = 4;                       // of the largest size, that may wait to be read
+constexpr std::size_t kMostAbortedEarly = 1024;
+constexpr const char* kAborted = "the request was aborted";
 
 // An empty answer: that a token was generated is all there is to know.
 class HealthReply : public Reply {
@@ -22,31 +29,89 @@ class HealthReply : public Reply {
 
 Json ids_json(const std::vector<std::int32_t>& ids) {
   Json::Array list;
+  list.reserve(ids.size());
   for (const std::int32_t id : ids) list.emplace_back(static_cast<std::int64_t>(id));
   return Json(std::move(list));
 }
 
 }  // namespace
 
-void ApiServer::completions(const Exchange& exchange) {
-  ++metrics_.requests;
-  Ask ask = read_completion(parse_body(exchange->request().body), *served_, random_);
-  jobs_.start(
-      std::move(ask), [this](const Job& job) { return completion_reply(job, *served_); }, exchange);
+// A body waits for a worker, within limits; a long one in a queue of its own.
+void ApiServer::read_body(const Route& route, const Exchange& exchange) {
+  const std::size_t bytes = exchange->request().body.size();
+  const std::size_t most_bytes = kMostBodies * options_.http.parser.body_bytes;
+  if (std::ssize(readings_) >= jobs_.most_sequences() || reading_bytes_ + bytes > most_bytes) {
+    throw ApiError(429,
+                   fmt::format("{} requests of {} bytes wait to be read; at most {} and {} bytes do", readings_.size(),
+                               reading_bytes_, jobs_.most_sequences(), most_bytes),
+                   "", "queue_full");
+  }
+  auto reading =
+      std::make_unique<Reading>(route.read, exchange, *served_, random_(), [this](Reading& read) { on_read(read); });
+  Reading* const key = reading.get();
+  exchange->on_gone = [this, key] {
+    key->forget();
+    readings_.erase(key);
+  };
+  readings_.insert(key);
+  reading_bytes_ += bytes;
+  workers_.post(bytes > kLengthyBody ? Workers::Lane::lengthy : Workers::Lane::brief, std::move(reading));
 }
 
-void ApiServer::chat_completions(const Exchange& exchange) {
-  ++metrics_.requests;
-  Ask ask = read_chat(parse_body(exchange->request().body), *served_, random_);
-  jobs_.start(
-      std::move(ask), [this](const Job& job) { return chat_reply(job, *served_); }, exchange);
+void ApiServer::on_read(Reading& reading) {
+  reading_bytes_ -= reading.body_bytes();
+  const bool expected = readings_.erase(&reading) > 0;
+  const Exchange& exchange = reading.exchange();
+  if (expected && exchange->open()) {
+    exchange->on_gone = nullptr;
+    if (reading.finish()) {
+      guarded(exchange, [&] { reading.finish()(*this, exchange); });
+    } else {
+      ++metrics_.responses[reading.refusal().status];
+      exchange->respond(reading.refusal());
+    }
+  }
+  if (readings_.empty()) aborted_early_.clear();
 }
 
-void ApiServer::generate(const Exchange& exchange) {
+void ApiServer::refuse_readings(int status, const std::string& why) {
+  for (Reading* reading : std::exchange(readings_, {})) {
+    reading->forget();
+    ++metrics_.responses[status];
+    reading->exchange()->respond(error_response(ApiError(status, why)));
+  }
+}
+
+void ApiServer::start(Ask ask, const Jobs::MakeReply& make_reply, const Exchange& exchange) {
+  if (std::find(aborted_early_.begin(), aborted_early_.end(), ask.id) != aborted_early_.end()) {
+    throw ApiError(400, kAborted);
+  }
   ++metrics_.requests;
-  Ask ask = read_generate(parse_body(exchange->request().body), *served_, random_);
-  jobs_.start(
-      std::move(ask), [](const Job& job) { return generate_reply(job); }, exchange);
+  jobs_.start(std::move(ask), make_reply, exchange);
+}
+
+Finish ApiServer::completions(const std::string& body, const ServedModel& model, Random& random) {
+  const auto ask = std::make_shared<Ask>(read_completion(parse_body(body), model, random));
+  return [ask](ApiServer& s, const Exchange& exchange) {
+    s.start(
+        std::move(*ask), [&](const Job& job) { return completion_reply(job, *s.served_); }, exchange);
+  };
+}
+
+Finish ApiServer::chat_completions(const std::string& body, const ServedModel& model, Random& random) {
+  const auto ask = std::make_shared<Ask>(read_chat(parse_body(body), model, random));
+  return [ask](ApiServer& s, const Exchange& exchange) {
+    s.start(
+        std::move(*ask), [&](const Job& job) { return chat_reply(job, *s.served_); }, exchange);
+  };
+}
+
+Finish ApiServer::generate(const std::string& body, const ServedModel& model, Random& random) {
+  const auto ask = std::make_shared<Ask>(read_generate(parse_body(body), model, random));
+  return [ask](ApiServer& s, const Exchange& exchange) {
+    s.start(
+        std::move(*ask), [&](const Job& job) { return generate_reply(job, *s.served_); }, exchange);
+  };
 }
 
 void ApiServer::health_generate(const Exchange& exchange) {
@@ -59,46 +124,51 @@ void ApiServer::health_generate(const Exchange& exchange) {
       std::move(ask), [](const Job&) { return std::make_unique<HealthReply>(); }, exchange);
 }
 
-void ApiServer::tokenize(const Exchange& exchange) {
-  const Json json = parse_body(exchange->request().body);
+Finish ApiServer::tokenize(const std::string& text, const ServedModel& model, Random&) {
+  const Json json = parse_body(text);
   const Fields body(json);
-  checked_model(body, *served_);
+  checked_model(body, model);
   std::vector<std::int32_t> ids;
   if (body.find("messages") != nullptr) {
-    ids = render_chat(body, *served_).ids;
+    ids = render_chat(body, model).ids;
   } else {
     const auto prompt = body.text("prompt");
     const auto content = body.text("content");  // llama.cpp's name
     if (!prompt && !content) body.bad("prompt", "missing; expected a string, or messages");
-    ids = encode(*served_, prompt ? *prompt : *content, body.flag("add_special_tokens").value_or(true), true, "prompt");
+    const char* const name = prompt ? "prompt" : "content";
+    ids = encode(model, prompt ? *prompt : *content, body.flag("add_special_tokens").value_or(true), true, name);
   }
   Json::Object out{{"tokens", ids_json(ids)},
                    {"count", Json(static_cast<std::int64_t>(ids.size()))},
-                   {"max_model_len", Json(served_->context)}};
+                   {"max_model_len", Json(model.longest)}};
   if (body.flag("return_token_strs").value_or(false)) {
     Json::Array names;
-    for (const std::int32_t id : ids) names.emplace_back(std::string(served_->tokenizer.token(id)));
+    for (const std::int32_t id : ids) names.emplace_back(std::string(model.tokenizer.token(id)));
     out.emplace_back("token_strs", Json(std::move(names)));
   }
-  reply(exchange, 200, Json(std::move(out)).dump());
+  return answer_with(Json(std::move(out)).dump());
 }
 
-void ApiServer::detokenize(const Exchange& exchange) {
-  const Json json = parse_body(exchange->request().body);
+Finish ApiServer::detokenize(const std::string& text, const ServedModel& model, Random&) {
+  const Json json = parse_body(text);
   const Fields body(json);
-  checked_model(body, *served_);
+  checked_model(body, model);
   if (body.find("tokens") == nullptr) body.bad("tokens", "missing; expected a list of token ids");
-  const auto ids = checked_ids(*served_, body.integers("tokens", kMostIds), "tokens");
-  const std::string text = served_->tokenizer.decode(ids, body.flag("skip_special_tokens").value_or(true));
-  // vLLM calls it prompt, SGLang text, llama.cpp content.
-  reply(exchange, 200,
-        Json(Json::Object{{"prompt", Json(text)}, {"text", Json(text)}, {"content", Json(text)}}).dump());
+  const auto ids = checked_ids(model, body.integers("tokens", kMostIds), "tokens");
+  const std::string decoded = model.tokenizer.decode(ids, body.flag("skip_special_tokens").value_or(true));
+  // vLLM's name, and SGLang's.
+  return answer_with(Json(Json::Object{{"prompt", Json(decoded)}, {"text", Json(decoded)}}).dump());
 }
 
-void ApiServer::apply_template(const Exchange& exchange) {
-  const Json json = parse_body(exchange->request().body);
-  const RenderedChat chat = render_chat(Fields(json), *served_);
-  reply(exchange, 200, Json(Json::Object{{"prompt", Json(chat.text)}}).dump());
+Finish ApiServer::apply_template(const std::string& body, const ServedModel& model, Random&) {
+  const Json json = parse_body(body);
+  const RenderedChat chat = render_chat(Fields(json), model);
+  return answer_with(Json(Json::Object{{"prompt", Json(chat.text)}}).dump());
+}
+
+Finish ApiServer::answer_with(std::string body) {
+  const auto shared = std::make_shared<std::string>(std::move(body));
+  return [shared](ApiServer& s, const Exchange& exchange) { s.reply(exchange, 200, std::move(*shared)); };
 }
 
 void ApiServer::flush_cache(const Exchange& exchange) {
@@ -106,17 +176,29 @@ void ApiServer::flush_cache(const Exchange& exchange) {
   reply(exchange, 200, "{\"success\":true}");
 }
 
-void ApiServer::abort_request(const Exchange& exchange) {
-  const Json json = parse_body(exchange->request().body);
+Finish ApiServer::abort_request(const std::string& text, const ServedModel&, Random&) {
+  const Json json = parse_body(text);
   const Fields body(json);
   if (body.flag("abort_all").value_or(false)) {
-    jobs_.abort_all();
-  } else {
-    const auto id = body.text("rid");
-    if (!id) body.bad("rid", "missing; expected the id of a request");
-    if (!jobs_.abort(*id)) throw ApiError(404, "no request has this id", "rid", "not_found");
+    return [](ApiServer& s, const Exchange& exchange) {
+      s.refuse_readings(400, kAborted);
+      s.jobs_.abort_all(400, kAborted);
+      s.reply(exchange, 200, "{\"success\":true}");
+    };
   }
-  reply(exchange, 200, "{\"success\":true}");
+  const auto id = body.text("rid");
+  if (!id) body.bad("rid", "missing; expected the id of a request");
+  return [id = *id](ApiServer& s, const Exchange& exchange) {
+    s.abort_by_id(id);
+    s.reply(exchange, 200, "{\"success\":true}");
+  };
+}
+
+// One that is still being read has no id yet; it is refused once it has.
+void ApiServer::abort_by_id(const std::string& id) {
+  if (jobs_.abort(id)) return;
+  if (readings_.empty()) throw ApiError(404, "no request has this id", "rid", "not_found");
+  if (aborted_early_.size() < kMostAbortedEarly) aborted_early_.push_back(id);
 }
 
 }  // namespace sluice::server

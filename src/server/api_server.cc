@@ -49,12 +49,13 @@ ApiServer::ApiServer(const ServerOptions& options, LoadModel load, LogSink log)
       random_(seeded(options.seed)),
       wakeup_(std::make_unique<http::Wakeup>(loop_, [this] { on_wake(); })),
       engine_([this] { return make_engine(); }, [this] { wakeup_->notify(); }),
-      jobs_(engine_, metrics_),
+      workers_([this] { wakeup_->notify(); }),
+      jobs_(engine_, metrics_, workers_),
       log_timer_(loop_, [this] { log_activity(); }),
       drain_limit_(loop_,
                    [this] {
-                     say(fmt::format("{} requests were still in work and are ended", jobs_.open_requests()));
-                     jobs_.abort_all();
+                     say(fmt::format("{} requests were still in work and are ended", open_requests()));
+                     end_all();
                    }),
       drain_poll_(loop_, [this] { check_drained(); }) {
   raise_descriptor_limit();
@@ -69,6 +70,7 @@ ApiServer::ApiServer(const ServerOptions& options, LoadModel load, LogSink log)
 
 ApiServer::~ApiServer() {
   http_.reset();  // clients are gone before the jobs are
+  workers_.stop();
   engine_.stop();
 }
 
@@ -76,6 +78,7 @@ Outcome ApiServer::run() {
   engine_.start();
   loop_.run();
   if (const std::exception_ptr failure = engine_.failure()) std::rethrow_exception(failure);
+  if (workers_.posted() > 0) outcome_.abandon = true;  // a body that nobody waits for any more
   return outcome_;
 }
 
@@ -94,10 +97,11 @@ void ApiServer::on_wake() {
   if (state == EngineThread::State::failed) {
     draining_ = true;
     http_->drain();
-    jobs_.abort_all();
+    end_all();
     return check_drained();  // run() throws what it failed with
   }
   if (state == EngineThread::State::ready && !served_) on_ready();
+  workers_.finish();
   jobs_.on_events(engine_.take_events());
 }
 
@@ -137,15 +141,20 @@ void ApiServer::drain() {
     outcome_.abandon = true;  // nothing is in work; the model is not waited for
     return loop_.stop();
   }
-  say(fmt::format("shutting down: {} requests in work, for at most {} s", jobs_.open_requests(),
-                  options_.drain_seconds));
+  say(fmt::format("shutting down: {} requests in work, for at most {} s", open_requests(), options_.drain_seconds));
   drain_limit_.start(http::Seconds(options_.drain_seconds));
   check_drained();
 }
 
+void ApiServer::end_all() {
+  constexpr const char* kWhy = "the server is shutting down";
+  refuse_readings(503, kWhy);
+  jobs_.abort_all(503, kWhy);
+}
+
 // Ends once all answers have left, or soon after the last one was made: a client may keep its side open.
 void ApiServer::check_drained() {
-  if (jobs_.open_requests() == 0 && (http_->connections() == 0 || ++drained_polls_ > kMostDrainedPolls)) {
+  if (open_requests() == 0 && (http_->connections() == 0 || ++drained_polls_ > kMostDrainedPolls)) {
     return loop_.stop();
   }
   drain_poll_.start(kDrainPoll);
@@ -161,13 +170,13 @@ void ApiServer::log_activity() {
       metrics_.prompt_tokens_total - std::exchange(logged_prompt_tokens_, metrics_.prompt_tokens_total);
   metrics_.generation_rate = static_cast<double>(made) / seconds;
   log_timer_.start(http::Seconds(options_.log_seconds));
-  if (made == 0 && read == 0 && jobs_.open_requests() == 0) return;
+  if (made == 0 && read == 0 && open_requests() == 0) return;
   const double kv =
       100.0 * static_cast<double>(e.kv_blocks_used) / static_cast<double>(std::max<std::int64_t>(e.kv_blocks_total, 1));
   say(fmt::format(
       "{} running, {} waiting, {} requests open | prompts {:.0f} tok/s, generated {:.0f} tok/s | KV {:.0f} "
       "% | prefix cache {:.0f} % | {} preemptions",
-      e.running, e.waiting, jobs_.open_requests(), static_cast<double>(read) / seconds, metrics_.generation_rate, kv,
+      e.running, e.waiting, open_requests(), static_cast<double>(read) / seconds, metrics_.generation_rate, kv,
       100.0 * static_cast<double>(e.prefix_hit_tokens) /
           static_cast<double>(std::max<std::int64_t>(e.prompt_tokens, 1)),
       e.preemptions));

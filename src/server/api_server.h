@@ -1,14 +1,15 @@
 // The API server: routes requests, holds the model behind an engine thread, and lives from start to drain.
 //
-// Made and run by `sluice serve`; everything but the engine runs on the thread that calls run(). It listens before the
-// model is loaded, so that a supervisor sees a live process; until a first token has been generated /ready and all that
-// needs the model answer 503.
+// Made and run by `sluice serve`; everything but the engine and the readers of bodies runs on the thread that calls
+// run(). It listens before the model is loaded, so that a supervisor sees a live process; until a first token has been
+// generated /ready and all that needs the model answer 503.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "app/wiring.h"
@@ -19,8 +20,10 @@
 #include "server/jobs.h"
 #include "server/metrics.h"
 #include "server/options.h"
+#include "server/reading.h"
 #include "server/sampling_fields.h"
 #include "server/served_model.h"
+#include "server/workers.h"
 
 namespace sluice::server {
 
@@ -53,16 +56,31 @@ class ApiServer : private http::Handler {
   void handle(const Exchange& exchange) override;
   http::Response refusal(int status, const std::string& why) override;
 
+  http::Headers more_headers(const http::Request& request) const override;
+
   // routes.cc
   void check_admission(const http::Request& request) const;
   void check_key(const http::Request& request) const;
-  void dispatch(const Route& route, const Exchange& exchange);
+  void guarded(const Exchange& exchange, const std::function<void()>& answer);
+  void options(const Exchange& exchange);
   void reply(const Exchange& exchange, int status, std::string body, const char* type = "application/json");
 
-  // What the routes do; api_routes.cc and info_routes.cc.
-  void completions(const Exchange& exchange);
-  void chat_completions(const Exchange& exchange);
-  void generate(const Exchange& exchange);
+  // Bodies; api_routes.cc. The readers run on a worker's thread and return what the loop is to do.
+  void read_body(const Route& route, const Exchange& exchange);
+  void on_read(Reading& reading);
+  void refuse_readings(int status, const std::string& why);
+  void start(Ask ask, const Jobs::MakeReply& make_reply, const Exchange& exchange);
+  static Finish completions(const std::string& body, const ServedModel& model, Random& random);
+  static Finish chat_completions(const std::string& body, const ServedModel& model, Random& random);
+  static Finish generate(const std::string& body, const ServedModel& model, Random& random);
+  static Finish tokenize(const std::string& body, const ServedModel& model, Random& random);
+  static Finish detokenize(const std::string& body, const ServedModel& model, Random& random);
+  static Finish apply_template(const std::string& body, const ServedModel& model, Random& random);
+  static Finish abort_request(const std::string& body, const ServedModel& model, Random& random);
+  static Finish answer_with(std::string body);  // with 200
+  void abort_by_id(const std::string& id);
+
+  // What the other routes do; api_routes.cc and info_routes.cc.
   void health(const Exchange& exchange);
   void ready(const Exchange& exchange);
   void health_generate(const Exchange& exchange);
@@ -70,14 +88,10 @@ class ApiServer : private http::Handler {
   void one_model(const Exchange& exchange);
   void model_info(const Exchange& exchange);
   void server_info(const Exchange& exchange);
-  void tokenize(const Exchange& exchange);
-  void detokenize(const Exchange& exchange);
-  void apply_template(const Exchange& exchange);
   void version(const Exchange& exchange);
   void metrics_page(const Exchange& exchange);
   void expert_load(const Exchange& exchange);
   void flush_cache(const Exchange& exchange);
-  void abort_request(const Exchange& exchange);
   Json model_card() const;
 
   // api_server.cc
@@ -86,7 +100,9 @@ class ApiServer : private http::Handler {
   void on_ready();
   void on_signal(int signal);
   void drain();
+  void end_all();
   void check_drained();
+  std::int64_t open_requests() const { return jobs_.open_requests() + std::ssize(readings_); }
   void log_activity();
   void say(const std::string& line) const;
   double seconds_since_start() const;
@@ -100,6 +116,11 @@ class ApiServer : private http::Handler {
   std::unique_ptr<http::Wakeup> wakeup_;
   EngineThread engine_;
   Metrics metrics_;
+  std::unique_ptr<ServedModel> served_;    // once ready; outlives those who read bodies
+  std::unordered_set<Reading*> readings_;  // those of them that are to be answered
+  std::size_t reading_bytes_ = 0;
+  std::vector<std::string> aborted_early_;  // ids that were aborted while bodies were being read
+  Workers workers_;
   Jobs jobs_;
   std::vector<std::unique_ptr<http::Watch>> signals_;
   http::Timer log_timer_;
@@ -110,7 +131,6 @@ class ApiServer : private http::Handler {
   std::optional<app::LoadedModel> model_;  // written by the engine's thread before it is ready
   engine::EngineOptions engine_options_;   // likewise, resolved
   double load_begin_ = 0, load_end_ = 0;   // likewise, seconds since the start
-  std::unique_ptr<ServedModel> served_;    // once ready
   bool draining_ = false;
   int drained_polls_ = 0;
   Outcome outcome_;

@@ -160,6 +160,6 @@ Ask read_generate(const Json& json, const ServedModel& m, Random& random) {
   return ask;
 }
 
-std::unique_ptr<Reply> generate_reply(const Job&) { return std::make_unique<GenerateReply>(); }
+std::unique_ptr<Reply> generate_reply(const Job&, const ServedModel&) { return std::make_unique<GenerateReply>(); }
 
 }  // namespace sluice::server

@@ -11,6 +11,6 @@
 namespace sluice::server {
 
 Ask read_generate(const Json& body, const ServedModel& model, Random& random);
-std::unique_ptr<Reply> generate_reply(const Job& job);
+std::unique_ptr<Reply> generate_reply(const Job& job, const ServedModel& model);
 
 }  // namespace sluice::server

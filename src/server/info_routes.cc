@@ -87,7 +87,7 @@ Json ApiServer::model_card() const {
                            {"owned_by", "sluice"},
                            {"root", Json(model_->opened.path)},
                            {"parent", Json()},
-                           {"max_model_len", Json(served_->context)}});
+                           {"max_model_len", Json(served_->longest)}});
 }
 
 void ApiServer::models(const Exchange& exchange) {
@@ -118,7 +118,7 @@ void ApiServer::model_info(const Exchange& exchange) {
                           {"parameters", Json(f.parameters)},
                           {"recipe", Json(f.recipe)},
                           {"weight_version", "default"},
-                          {"max_model_len", Json(served_->context)}})
+                          {"max_model_len", Json(served_->longest)}})
             .dump());
 }
 
@@ -139,6 +139,7 @@ void ApiServer::server_info(const Exchange& exchange) {
                           {"runners", runner_table(model_->opened)},
                           {"resident_bytes", Json(f.resident_bytes)},
                           {"context_length", Json(served_->context)},
+                          {"max_model_len", Json(served_->longest)},
                           {"max_total_num_tokens", Json(stats.kv_blocks_total * stats.kv_block_tokens)},
                           {"max_running_requests", Json(engine_options_.max_sequences)},
                           {"max_queued_requests", Json(options_.max_queued_requests)},
@@ -157,7 +158,7 @@ void ApiServer::version(const Exchange& exchange) {
 
 void ApiServer::metrics_page(const Exchange& exchange) {
   metrics_.connections = http_->connections();
-  metrics_.open_requests = jobs_.open_requests();
+  metrics_.open_requests = open_requests();
   metrics_.loop_cpu_seconds = thread_cpu_seconds();
   metrics_.resident_bytes = resident_bytes();
   reply(exchange, 200,

@@ -9,6 +9,8 @@
 namespace sluice::server {
 namespace {
 
+constexpr std::size_t kLongAnswer = 2048;  // entries; written in about a millisecond
+
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 http::Response stream_head() {
@@ -17,6 +19,38 @@ http::Response stream_head() {
   head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   return head;
 }
+
+// Log-probabilities that an answer lists.
+std::size_t entries_of(const Job& job) {
+  const auto each = static_cast<std::size_t>(1 + job.ask.request.top_logprobs);
+  std::size_t positions = 0;
+  for (const Choice& choice : job.choices) positions += choice.notes.size() + choice.prompt_logprobs.size();
+  return positions * each;
+}
+
+// A long answer: written by a worker, sent by the loop.
+class Writing : public Errand {
+ public:
+  Writing(std::unique_ptr<Job> job, std::int64_t& open) : job_(std::move(job)), open_(open) {}
+
+  void work() noexcept override {
+    try {
+      response_.body = job_->reply->whole(*job_);
+      job_->choices.clear();  // as long to free as to write
+    } catch (...) {
+      response_ = current_error_response();
+    }
+  }
+  void done() override {
+    --open_;
+    job_->exchange->respond(response_);
+  }
+
+ private:
+  std::unique_ptr<Job> job_;
+  std::int64_t& open_;
+  http::Response response_;
+};
 
 }  // namespace
 
@@ -27,7 +61,7 @@ void Jobs::set_text(const text::Tokenizer& tokenizer, const ThoughtTokens& thoug
 
 void Jobs::admit(const Ask& ask) const {
   const std::int64_t wanted = std::ssize(ask.prompts) * ask.n;
-  const std::int64_t most = limits_.running + limits_.queued;
+  const std::int64_t most = most_sequences();
   if (wanted > most) {
     throw ApiError(400, fmt::format("{} sequences were asked for at once; at most {} are taken", wanted, most), "n",
                    "invalid_value");
@@ -110,7 +144,7 @@ void Jobs::on_event(Place& place, TicketEvent& event) {
   }
   if (!choice.open()) end_choice(job, choice, delta);
   send(job, index, delta);
-  if (job.open_choices == 0) finish(job, "done");
+  if (job.open_choices == 0) finish(job);
 }
 
 void Jobs::take_token(Job& job, Choice& choice, engine::Event& event, Delta& delta) {
@@ -189,7 +223,7 @@ void Jobs::fail(Job& job, int status, const std::string& why) {
   drop(&job, status == 429 ? "refused" : "error");
 }
 
-void Jobs::finish(Job& job, const char* outcome) {
+void Jobs::finish(Job& job) {
   metrics_.end_to_end.observe(seconds_since(job.received));
   ++metrics_.responses[200];
   if (job.streaming) {
@@ -197,12 +231,21 @@ void Jobs::finish(Job& job, const char* outcome) {
     job.reply->tail(tail, job);
     job.exchange->write(tail);
     job.exchange->end();
+  } else if (entries_of(job) > kLongAnswer) {
+    return write_elsewhere(job);
   } else {
     http::Response response;
     response.body = job.reply->whole(job);
     job.exchange->respond(response);
   }
-  drop(&job, outcome);
+  drop(&job, "done");
+}
+
+void Jobs::write_elsewhere(Job& job) {
+  auto node = jobs_.extract(&job);
+  job.exchange->on_gone = nullptr;
+  ++writing_;
+  workers_.post(Workers::Lane::lengthy, std::make_unique<Writing>(std::move(node.mapped()), writing_));
 }
 
 void Jobs::forget_ticket(Ticket ticket) {
@@ -223,8 +266,8 @@ void Jobs::drop(Job* job, const char* outcome) {
   jobs_.erase(job);
 }
 
-void Jobs::abort_all() {
-  while (!jobs_.empty()) fail(*jobs_.begin()->second, 503, "the server is shutting down");
+void Jobs::abort_all(int status, const std::string& why) {
+  while (!jobs_.empty()) fail(*jobs_.begin()->second, status, why);
 }
 
 bool Jobs::abort(const std::string& id) {

@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "server/engine_thread.h"
 #include "server/job.h"
 #include "server/metrics.h"
+#include "server/workers.h"
 
 namespace sluice::server {
 
@@ -25,7 +27,8 @@ struct AdmissionLimits {
 class Jobs {
  public:
   // All outlive this.
-  Jobs(EngineThread& engine, Metrics& metrics) : engine_(engine), metrics_(metrics) {}
+  Jobs(EngineThread& engine, Metrics& metrics, Workers& workers)
+      : engine_(engine), metrics_(metrics), workers_(workers) {}
 
   void set_limits(const AdmissionLimits& limits) { limits_ = limits; }
   void set_text(const text::Tokenizer& tokenizer, const ThoughtTokens& thoughts);
@@ -35,12 +38,13 @@ class Jobs {
   void start(Ask ask, const MakeReply& reply, const std::shared_ptr<http::Exchange>& exchange);
 
   void on_events(std::vector<TicketEvent> events);
-  // Ends all: what has begun ends with finish_reason "abort", the rest is refused with 503.
-  void abort_all();
+  // Ends all: a stream that has begun with an event, the others with this status.
+  void abort_all(int status, const std::string& why);
   // Ends the requests with this id; false when there are none.
   bool abort(const std::string& id);
 
-  std::int64_t open_requests() const { return static_cast<std::int64_t>(jobs_.size()); }
+  std::int64_t most_sequences() const { return limits_.running + limits_.queued; }
+  std::int64_t open_requests() const { return std::ssize(jobs_) + writing_; }
   std::int64_t open_sequences() const { return static_cast<std::int64_t>(tickets_.size()); }
 
  private:
@@ -58,11 +62,14 @@ class Jobs {
   void send(Job& job, std::size_t choice, Delta& delta);
   void fail(Job& job, int status, const std::string& why);
   void forget_ticket(Ticket ticket);
-  void finish(Job& job, const char* outcome);
+  void finish(Job& job);
+  void write_elsewhere(Job& job);
   void drop(Job* job, const char* outcome);
 
   EngineThread& engine_;
   Metrics& metrics_;
+  Workers& workers_;
+  std::int64_t writing_ = 0;  // answers that a worker writes
   AdmissionLimits limits_;
   const text::Tokenizer* tokenizer_ = nullptr;
   const ThoughtTokens* thoughts_ = nullptr;

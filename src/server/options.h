@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "http/server.h"
 
@@ -11,8 +12,9 @@ namespace sluice::server {
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 30000;
-  std::string api_key;            // empty = none is asked for
-  std::string served_model_name;  // empty = the path of the model
+  std::string api_key;                               // empty = none is asked for
+  std::string served_model_name;                     // empty = the path of the model
+  std::vector<std::string> allowed_origins = {"*"};  // whose pages may read answers, as SGLang and vLLM have it
   std::string weight_version = "default";
   bool sampling_from_model = true;  // generation_config.json gives defaults
   std::int64_t max_queued_requests = 1024;

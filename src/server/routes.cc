@@ -5,10 +5,9 @@
 
 #include <array>
 #include <cstring>
-#include <new>
 
-#include "core/error.h"
 #include "server/api_error.h"
+#include "server/cors.h"
 
 namespace sluice::server {
 namespace {
@@ -32,9 +31,16 @@ bool same_secret(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-int status_of(const Error& e) {
-  if (e.code() == ErrorCode::usage || e.code() == ErrorCode::bad_input) return 400;
-  return e.code() == ErrorCode::resources ? 503 : 500;
+std::string nothing_at(const http::Request& request) {
+  return fmt::format("there is nothing at {}", request.path.substr(0, 200));
+}
+
+std::string allowed_methods(const http::Request& request) {
+  http::Request none;
+  none.path = request.path;
+  std::string allowed;
+  Route::find(none, allowed);
+  return allowed.empty() ? allowed : allowed + ", OPTIONS";
 }
 
 }  // namespace
@@ -42,9 +48,9 @@ int status_of(const Error& e) {
 std::span<const Route> Route::all() {
   using S = ApiServer;
   static constexpr std::array kRoutes = {
-      Route{"POST", "/v1/chat/completions", true, &S::chat_completions},
-      Route{"POST", "/v1/completions", true, &S::completions},
-      Route{"POST", "/generate", true, &S::generate},
+      Route{"POST", "/v1/chat/completions", true, nullptr, &S::chat_completions},
+      Route{"POST", "/v1/completions", true, nullptr, &S::completions},
+      Route{"POST", "/generate", true, nullptr, &S::generate},
       Route{"GET", "/health", false, &S::health},
       Route{"GET", "/ready", false, &S::ready},
       Route{"GET", "/health_generate", true, &S::health_generate},
@@ -54,15 +60,16 @@ std::span<const Route> Route::all() {
       Route{"GET", "/model_info", true, &S::model_info},
       Route{"GET", "/get_server_info", true, &S::server_info},
       Route{"GET", "/server_info", true, &S::server_info},
-      Route{"POST", "/tokenize", true, &S::tokenize},
-      Route{"POST", "/detokenize", true, &S::detokenize},
-      Route{"POST", "/apply-template", true, &S::apply_template},
+      Route{"POST", "/tokenize", true, nullptr, &S::tokenize},
+      Route{"POST", "/detokenize", true, nullptr, &S::detokenize},
+      Route{"POST", "/apply-template", true, nullptr, &S::apply_template},
       Route{"GET", "/version", false, &S::version},
       Route{"GET", "/metrics", false, &S::metrics_page},
       Route{"GET", "/expert_load", true, &S::expert_load},
       Route{"GET", "/expert_load.svg", true, &S::expert_load},
+      Route{"GET", "/flush_cache", true, &S::flush_cache},
       Route{"POST", "/flush_cache", true, &S::flush_cache},
-      Route{"POST", "/abort_request", true, &S::abort_request},
+      Route{"POST", "/abort_request", true, nullptr, &S::abort_request},
   };
   return kRoutes;
 }
@@ -71,7 +78,7 @@ const Route* Route::find(const http::Request& request, std::string& allowed) {
   for (const Route& route : all()) {
     if (!same_path(route.path, request.path)) continue;
     if (same_method(route.method, request.method)) return &route;
-    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method == "GET" ? "GET, HEAD" : route.method);
   }
   return nullptr;
 }
@@ -91,9 +98,7 @@ void ApiServer::check_admission(const http::Request& request) const {
   check_key(request);
   std::string allowed;
   const Route* route = Route::find(request, allowed);
-  if (route == nullptr && allowed.empty()) {
-    throw ApiError(404, fmt::format("there is nothing at {}", request.path.substr(0, 200)), "", "not_found");
-  }
+  if (route == nullptr && allowed.empty()) throw ApiError(404, nothing_at(request), "", "not_found");
   if (route == nullptr) throw ApiError(405, fmt::format("{} is for {}", request.path, allowed));
   const std::string* type = request.headers.find("content-type");
   if (route->method == "POST" && type != nullptr && strcasestr(type->c_str(), "json") == nullptr) {
@@ -105,12 +110,15 @@ void ApiServer::check_admission(const http::Request& request) const {
 }
 
 std::optional<http::Response> ApiServer::admit(const http::Request& request) {
+  if (request.method == "OPTIONS") return std::nullopt;  // asks what may be asked, also without a key
   try {
     check_admission(request);
     return std::nullopt;
   } catch (const ApiError& e) {
     ++metrics_.responses[e.status()];
-    return error_response(e);
+    http::Response response = error_response(e);
+    if (e.status() == 405) response.headers.add("Allow", allowed_methods(request));
+    return response;
   }
 }
 
@@ -119,27 +127,42 @@ http::Response ApiServer::refusal(int status, const std::string& why) {
   return error_response(ApiError(status, why));
 }
 
+http::Headers ApiServer::more_headers(const http::Request& request) const {
+  return cors_headers(request, options_.allowed_origins);
+}
+
+void ApiServer::options(const Exchange& exchange) {
+  const http::Request& request = exchange->request();
+  const std::string allowed = request.path == "*" ? "GET, HEAD, POST, OPTIONS" : allowed_methods(request);
+  if (allowed.empty() && !is_preflight(request)) throw ApiError(404, nothing_at(request), "", "not_found");
+  http::Response response;
+  response.status = 204;
+  response.content_type = "";
+  if (!allowed.empty()) response.headers.add("Allow", allowed);
+  ++metrics_.responses[response.status];
+  exchange->respond(response);
+}
+
 void ApiServer::handle(const Exchange& exchange) {
-  std::string allowed;
-  if (const Route* route = Route::find(exchange->request(), allowed)) dispatch(*route, exchange);
+  guarded(exchange, [&] {
+    if (exchange->request().method == "OPTIONS") return options(exchange);
+    std::string allowed;
+    const Route* route = Route::find(exchange->request(), allowed);
+    if (route == nullptr)
+      throw ApiError(404, nothing_at(exchange->request()), "", "not_found");  // admit() lets none pass
+    if (route->read != nullptr) return read_body(*route, exchange);
+    (this->*route->answer)(exchange);
+  });
 }
 
 // No request ends the server: whatever goes wrong is an answer.
-void ApiServer::dispatch(const Route& route, const Exchange& exchange) {
-  const auto answer = [&](const ApiError& e) {
-    ++metrics_.responses[e.status()];
-    exchange->respond(error_response(e));
-  };
+void ApiServer::guarded(const Exchange& exchange, const std::function<void()>& answer) {
   try {
-    (this->*route.answer)(exchange);
-  } catch (const ApiError& e) {
-    answer(e);
-  } catch (const Error& e) {
-    answer(ApiError(status_of(e), e.what()));
-  } catch (const std::bad_alloc&) {
-    answer(ApiError(503, "out of memory"));
-  } catch (const std::exception& e) {
-    answer(ApiError(500, std::string("internal error: ") + e.what()));
+    answer();
+  } catch (...) {
+    const http::Response refusal = current_error_response();
+    ++metrics_.responses[refusal.status];
+    exchange->respond(refusal);
   }
 }
 

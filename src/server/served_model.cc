@@ -30,11 +30,11 @@ ServedModel::ServedModel(const text::Tokenizer& t, const text::ChatTemplate* cha
 std::vector<std::int32_t> encode(const ServedModel& m, const std::string& text, bool add_special, bool parse_special,
                                  const char* param) {
   const auto bytes = static_cast<std::int64_t>(text.size());
-  if (bytes / m.longest_token > m.context) {
+  if (bytes / m.longest_token > m.longest) {
     throw ApiError(
         400,
         fmt::format("this model's maximum context length is {} tokens, and a text of {} bytes has at least {}",
-                    m.context, bytes, bytes / m.longest_token),
+                    m.longest, bytes, bytes / m.longest_token),
         param, "context_length_exceeded");
   }
   std::vector<std::int32_t> ids = m.tokenizer.encode(text, add_special, parse_special);

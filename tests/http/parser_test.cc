@@ -44,7 +44,7 @@ struct Reading {
 
 constexpr std::string_view kTwo =
     "POST /a?x=1&y HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"
-    "POST /b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: t\r\n\r\n"
+    "POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: t\r\n\r\n"
     "GET /c HTTP/1.0\r\nX-Empty:\r\n\r\n";
 
 TEST(Parser, HoweverTheBytesAreCut) {
@@ -78,9 +78,9 @@ TEST(Parser, LimitsHoldWhateverIsSaid) {
     r.feed(bytes, 7);
     return r.parser.error();
   };
-  EXPECT_EQ(error("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n0123456789"), ParseError::none);
-  EXPECT_EQ(error("POST / HTTP/1.1\r\nContent-Length: 11\r\n\r\n"), ParseError::body_too_large);
-  EXPECT_EQ(error("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nabcdef\r\n5\r\nabcde\r\n"),
+  EXPECT_EQ(error("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n0123456789"), ParseError::none);
+  EXPECT_EQ(error("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n"), ParseError::body_too_large);
+  EXPECT_EQ(error("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nabcdef\r\n5\r\nabcde\r\n"),
             ParseError::body_too_large);
   EXPECT_EQ(error("GET /" + std::string(200, 'a') + " HTTP/1.1\r\n\r\n"), ParseError::headers_too_large);
   EXPECT_EQ(error("GET / HTTP/1.1\r\nA: " + std::string(200, 'a')), ParseError::headers_too_large);
@@ -92,7 +92,7 @@ TEST(Parser, TwoLengthsAreNone) {
        {"Content-Length: 1\r\nContent-Length: 2", "Content-Length: 1\r\nTransfer-Encoding: chunked",
         "Content-Length: 1x", "Content-Length: -1", "Transfer-Encoding : chunked", "Content-Length : 1"}) {
     Reading r;
-    r.feed(std::string("POST / HTTP/1.1\r\n") + head + "\r\n\r\nx", 1000);
+    r.feed(std::string("POST / HTTP/1.1\r\nHost: h\r\n") + head + "\r\n\r\nx", 1000);
     EXPECT_EQ(r.parser.error(), ParseError::malformed) << head;
   }
 }
@@ -120,8 +120,43 @@ TEST(Parser, AnAnswerWithoutALengthEndsWithItsConnection) {
 
 TEST(Parser, AnotherProtocolIsNotSpoken) {
   Reading r;
-  r.feed("GET /x HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nGET /y HTTP/1.1\r\n\r\n", 1000);
+  r.feed("GET /x HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nGET /y HTTP/1.1\r\nHost: h\r\n\r\n", 1000);
   EXPECT_EQ(r.log.heads, (std::vector<std::string>{"GET /x ", "GET /y "}));
+}
+
+TEST(Parser, OneHostAndNoMore) {
+  const auto read = [](const std::string& head) {
+    Reading r;
+    r.feed(head + "\r\n\r\n", 1000);
+    return r.parser.error() == ParseError::none ? r.log.heads.front() : r.parser.error_text();
+  };
+  EXPECT_EQ(read("GET /x HTTP/1.1\r\nHOST: h"), "GET /x ");
+  EXPECT_EQ(read("GET /x HTTP/1.1\r\nHost:"), "GET /x ");  // empty, as RFC 9112 has it for a target without one
+  EXPECT_EQ(read("GET /x HTTP/1.0\r\nA: b"), "GET /x ");
+  EXPECT_NE(read("GET /x HTTP/1.1\r\nA: b").find("Host"), std::string::npos);
+  EXPECT_NE(read("GET /x HTTP/1.1\r\nHost: a\r\nHost: a").find("Host"), std::string::npos);
+}
+
+TEST(Parser, TargetsOfAProxyAreReadAsTheirPath) {
+  const auto head = [](const std::string& target) {
+    Reading r;
+    r.feed("GET " + target + " HTTP/1.1\r\nHost: h\r\n\r\n", 1000);
+    return r.parser.error() == ParseError::none ? r.log.heads.front() : "none";
+  };
+  EXPECT_EQ(head("http://host/a?b=c"), "GET /a b=c");
+  EXPECT_EQ(head("HTTPS://[::1]:80/a//b"), "GET /a//b ");
+  EXPECT_EQ(head("http://host"), "GET / ");
+  EXPECT_EQ(head("http://host?b"), "GET / b");
+  EXPECT_EQ(head("/a/http://b"), "GET /a/http://b ");
+}
+
+TEST(Parser, HeadersOfAMessageBelongToIt) {
+  Reading r;
+  EXPECT_FALSE(r.parser.has_headers());
+  r.feed("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nx", 1000);
+  EXPECT_TRUE(r.parser.has_headers());
+  r.feed("yGET ", 1);
+  EXPECT_FALSE(r.parser.has_headers());
 }
 
 }  // namespace

@@ -41,16 +41,21 @@ struct Answering : Handler {
     r.body = why;
     return r;
   }
+  Headers more_headers(const Request& request) const override { return {{"X-Path", request.path}}; }
 };
 
 struct Taking : ClientSink {
   Loop& loop;
   int status = 0;
-  std::string body, error;
+  std::string body, error, path;
   int done = 0;
   int parts = 0;
   explicit Taking(Loop& l) : loop(l) {}
-  void on_status(int s, const Headers&) override { status = s; }
+  void on_status(int s, const Headers& headers) override {
+    status = s;
+    const std::string* found = headers.find("x-path");
+    path = found == nullptr ? "" : *found;
+  }
   void on_part(std::string_view part) override {
     body += part;
     ++parts;
@@ -102,7 +107,9 @@ TEST_F(World, OneConnectionCarriesManyRequests) {
 TEST_F(World, ARefusalComesBeforeTheBodyAndClosesTheConnection) {
   const Taking refused = ask("POST", "/refused", std::string(8 << 20, 'x'));
   EXPECT_EQ(refused.status, 401);
-  EXPECT_EQ(ask("GET", "/x").body, "GET");  // on a new connection
+  EXPECT_EQ(refused.path, "/refused");  // what belongs to every answer belongs to refusals too
+  const Taking again = ask("GET", "/x");  // on a new connection
+  EXPECT_EQ(again.body + again.path, "GET/x");
   EXPECT_EQ(ask("POST", "/x", std::string(20 << 20, 'x')).status, 413);
 }
 

@@ -36,19 +36,19 @@ def request_bytes(body, path="/v1/completions", more=""):
     (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), 400),   # TLS
     (bytes(range(256)) * 10 + b"\r\n\r\n", 400),
     (b"GET / HTTP/9.9\r\n\r\n", 400),
-    (b"GARBAGE / HTTP/1.1\r\n\r\n", 400),
-    (b"GET /health HTTP/1.1\r\nBad Header: x\r\n\r\n", 400),
-    (b"GET /health HTTP/1.1\r\nA: " + b"a" * 40000 + b"\r\n\r\n", 431),
-    (b"GET /" + b"a" * 40000 + b" HTTP/1.1\r\n\r\n", 431),
-    (b"GET /health HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
-    (b"POST /generate HTTP/1.1\r\nContent-Length: 10\r\nContent-Length: 11\r\n\r\n", 400),
-    (b"POST /generate HTTP/1.1\r\nContent-Length: 10\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-    (b"POST /generate HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-    (b"POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
-    (b"GET /nowhere HTTP/1.1\r\n\r\n", 404),
-    (b"GET /v1/completions HTTP/1.1\r\n\r\n", 405),
-    (b"DELETE /health HTTP/1.1\r\n\r\n", 405),
-    (b"POST /generate HTTP/1.1\r\nContent-Type: text/xml\r\nContent-Length: 0\r\n\r\n", 415),
+    (b"GARBAGE / HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: h\r\nBad Header: x\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: h\r\nA: " + b"a" * 40000 + b"\r\n\r\n", 431),
+    (b"GET /" + b"a" * 40000 + b" HTTP/1.1\r\nHost: h\r\n\r\n", 431),
+    (b"GET /health HTTP/1.1\r\nHost: h\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
+    (b"POST /generate HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\nContent-Length: 11\r\n\r\n", 400),
+    (b"POST /generate HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+    (b"POST /generate HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n", 400),
+    (b"POST /generate HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    (b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n", 404),
+    (b"GET /v1/completions HTTP/1.1\r\nHost: h\r\n\r\n", 405),
+    (b"DELETE /health HTTP/1.1\r\nHost: h\r\n\r\n", 405),
+    (b"POST /generate HTTP/1.1\r\nHost: h\r\nContent-Type: text/xml\r\nContent-Length: 0\r\n\r\n", 415),
 ])
 def test_what_is_no_request_of_this_server(server, data, status):
     answer = send(server, data)
@@ -115,20 +115,20 @@ def test_prompts_up_to_the_limit_and_beyond(server):
 def test_a_body_beyond_the_limit_is_refused_before_it_is_read(server):
     size = 100 << 20
     with server.raw() as sock:
-        sock.sendall(f"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n".encode())
+        sock.sendall(f"POST /generate HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n".encode())
         assert served.answer_of(sock)[0] == 413
     # A client that sends everything before it reads gets the answer too.
     answer = httpx.post(server.url + "/generate", content=b" " * size, headers={"content-type": "application/json"}, timeout=served.PATIENCE)
     assert answer.status_code == 413
     chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
-    data = b"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 20
+    data = b"POST /generate HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 20
     assert send(server, data)[0] == 413
 
 
 def test_chunked_bodies_are_read(server):
     body = json.dumps(SMALL).encode()
     parts = b"".join(b"%x\r\n%c\r\n" % (1, byte) for byte in body) + b"0\r\n\r\n"
-    head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert send(server, head + parts)[0] == 200
 
 
@@ -161,9 +161,46 @@ def test_old_clients_are_answered(server):
     assert b"chunked" not in data and data.endswith(b"data: [DONE]\n\n")
 
 
-def test_head_has_no_body(server):
-    answer = httpx.head(server.url + "/health")
-    assert answer.status_code == 200 and answer.content == b""
+@pytest.mark.parametrize("path,status", [("/health", 200), ("/nowhere", 404), ("/generate", 405), ("/v1/models/other", 404)])
+def test_head_has_no_body(server, path, status):
+    with server.raw() as sock:
+        sock.sendall(f"HEAD {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
+        data = b""
+        while part := sock.recv(65536):
+            data += part
+    head, body = data.split(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status) and body == b"" and b"Content-Length: 0" not in head
+
+
+@pytest.mark.parametrize("head,status", [
+    ("GET /health HTTP/1.1\r\nAccept: */*", 400), ("GET /health HTTP/1.1\r\nHost: a\r\nHost: b", 400), ("GET /health HTTP/1.0", 200),
+    ("GET http://any.where:80/health HTTP/1.1\r\nHost: h", 200), ("GET http://any.where HTTP/1.1\r\nHost: h", 404)])
+def test_hosts_and_targets(server, head, status):
+    assert send(server, head.encode() + b"\r\n\r\n")[0] == status
+
+
+def test_another_method_is_told_which_ones_there_are(server):
+    for method, path, allowed in (("DELETE", "/health", "GET, HEAD, OPTIONS"), ("GET", "/generate", "POST, OPTIONS"),
+                                  ("PUT", "/flush_cache", "GET, HEAD, POST, OPTIONS")):
+        answer = httpx.request(method, server.url + path, timeout=served.PATIENCE)
+        assert answer.status_code == 405 and answer.headers["allow"] == allowed
+        asked = httpx.options(server.url + path, timeout=served.PATIENCE)
+        assert asked.status_code == 204 and asked.headers["allow"] == allowed and asked.content == b""
+        assert "content-length" not in asked.headers and "content-type" not in asked.headers
+    assert httpx.options(server.url + "/nowhere").status_code == 404
+
+
+def test_pages_of_any_origin_may_read_answers(server):
+    """As SGLang and vLLM have it."""
+    asked = httpx.options(server.url + "/v1/chat/completions", headers={
+        "Origin": "http://page", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"})
+    assert asked.status_code == 204 and asked.headers["access-control-allow-origin"] == "*"
+    assert asked.headers["access-control-allow-headers"] == "authorization,content-type" and "POST" in asked.headers["access-control-allow-methods"]
+    for method, path, body, status in (("GET", "/health", None, 200), ("POST", "/v1/completions", {**SMALL, "stream": True}, 200),
+                                       ("POST", "/v1/completions", {}, 400), ("GET", "/nowhere", None, 404)):
+        answer = httpx.request(method, server.url + path, json=body, headers={"Origin": "http://page"}, timeout=served.PATIENCE)
+        assert answer.status_code == status and answer.headers["access-control-allow-origin"] == "*", path
+    assert "access-control-allow-origin" not in server.get("/health").headers
 
 
 def test_expect_continue(server):
@@ -180,7 +217,7 @@ def test_a_request_that_does_not_end_is_ended(server):
     with server.raw() as sock:
         sock.settimeout(served.PATIENCE)
         answered = False
-        for byte in b"POST /generate HTTP/1.1\r\nContent-Length: 1000\r\n\r\n" + b" " * 1000:
+        for byte in b"POST /generate HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n" + b" " * 1000:
             try:
                 sock.sendall(bytes([byte]))
             except OSError:
@@ -202,7 +239,7 @@ def test_connections_that_nobody_uses_do_no_harm(server):
     idle = [server.raw() for _ in range(200)]
     half = [server.raw() for _ in range(50)]
     for sock in half:
-        sock.sendall(b"POST /generate HTTP/1.1\r\nContent-Le")
+        sock.sendall(b"POST /generate HTTP/1.1\r\nHost: h\r\nContent-Le")
     assert server.post("/v1/completions", SMALL).status_code == 200
     for sock in idle + half:
         sock.close()

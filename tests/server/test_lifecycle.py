@@ -26,7 +26,7 @@ def streams(server, count, body=LONG):
     for _ in range(count):
         sock = server.raw()
         data = json.dumps(body).encode()
-        sock.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
         assert sock.recv(100)
         socks.append(sock)
     return socks
@@ -46,7 +46,7 @@ def test_sigterm_drains(tmp_path):
         kept.sendall(b"GET /ready HTT")
         server.send()
         server.wait_for("shutting down")
-        kept.sendall(b"P/1.1\r\n\r\n")
+        kept.sendall(b"P/1.1\r\nHost: h\r\n\r\n")
         assert served.answer_of(kept)[0] == 503  # not ready any more
         assert idle.recv(1) == b""
         with pytest.raises(OSError):
