@@ -1,15 +1,18 @@
 // Flags from a YAML file, as SGLang's --config has them: a flat map from long names to values. Called by parse.cc.
 #pragma once
 
-#include <istream>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace sluice::cli {
 
-// Names with dashes for underscores, each with its values: one, or those of a list. A switch has "true" or "false".
-// Throws Error(usage) naming the line for anything that is no such map.
-std::vector<std::pair<std::string, std::vector<std::string>>> read_yaml_flags(std::istream& file);
+struct YamlFlag {
+  std::string name;                 // with dashes for underscores
+  std::vector<std::string> values;  // one, or those of a list; a switch has "true" or "false"
+  int line;                         // from 1
+};
+
+// Throws Error(usage) naming file and line for anything that is no such map.
+std::vector<YamlFlag> read_yaml_flags(const std::string& text, const std::string& path);
 
 }  // namespace sluice::cli

@@ -80,7 +80,7 @@ void add_engine_flags(Options& o, std::vector<Flag>& t) {
                &o.disable_radix_cache});
   t.push_back({"--schedule-policy", "NAME", kEngineCommands,
                "Which waiting request is next: fcfs, lpm (longest cached prefix) or priority", &o.schedule_policy});
-  t.push_back({"--chunked-prefill-size", "N", kEngineCommands, "Most tokens of one step; -1 = a whole context",
+  t.push_back({"--chunked-prefill-size", "N", kEngineCommands, "Most tokens of one step; 0 or -1 = a whole context",
                Count{&o.chunked_prefill_size, -1, kMostBatchTokens}});
   t.push_back({"--batch-invariant,!--no-batch-invariant", "", kModelCommands,
                "Bits of a row do not depend on what else is in the batch (default on the CPU)", &o.batch_invariant});

@@ -58,6 +58,7 @@ struct Options {
   std::string api_key;
   std::string served_model_name;
   std::string log_level = "info";
+  std::string allowed_origins = "*";
   std::string sampling_defaults = "model";
   std::string schedule_policy = "fcfs";
   bool disable_radix_cache = false;

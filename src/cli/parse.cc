@@ -1,11 +1,15 @@
 #include "cli/parse.h"
 
+#include <fmt/core.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <sstream>
 
+#include "cli/config_file.h"
 #include "cli/config_yaml.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
@@ -139,40 +143,72 @@ std::string command_on_line(int argc, const char* const* argv) {
   return "";
 }
 
-// A file that ends in .yaml or .yml has the flags of the command on the line, without sections.
-class YamlConfig : public CLI::ConfigTOML {
- public:
-  explicit YamlConfig(const std::string& command) {
-    for (std::size_t begin = 0; begin <= command.size();) {
-      const std::size_t dot = std::min(command.find('.', begin), command.size());
-      parents_.push_back(command.substr(begin, dot - begin));
-      begin = dot + 1;
-    }
+// "eval.gsm8k" as the library has it.
+std::vector<std::string> parents_of(const std::string& command) {
+  std::vector<std::string> parents;
+  for (std::size_t begin = 0; begin <= command.size();) {
+    const std::size_t dot = std::min(command.find('.', begin), command.size());
+    parents.push_back(command.substr(begin, dot - begin));
+    begin = dot + 1;
   }
+  return parents;
+}
 
-  std::vector<CLI::ConfigItem> from_config(std::istream& file) const override {
-    std::vector<CLI::ConfigItem> items;
+// A file that ends in .yaml or .yml has the flags of the command on the line, without sections; any other one is TOML
+// with a section for each command. Every name is checked here, where its line is known.
+class ConfigReader : public CLI::ConfigTOML {
+ public:
+  ConfigReader(ConfigFile& file, const std::string& command) : file_(file), command_(command) {}
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& stream) const override {
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
     try {
-      for (auto& [name, values] : read_yaml_flags(file)) items.push_back({parents_, name, values});
+      return file_.is_yaml() ? from_yaml(text) : from_toml(text);
     } catch (const Error& e) {
       throw CLI::ConfigError(e.what());
     }
-    return items;
   }
 
  private:
-  std::vector<std::string> parents_;
+  std::vector<CLI::ConfigItem> from_yaml(const std::string& text) const {
+    std::vector<CLI::ConfigItem> found;
+    for (YamlFlag& flag : read_yaml_flags(text, file_.path)) {
+      file_.lines.try_emplace(command_ + "." + flag.name, flag.line);
+      check_config_flag(file_, command_, flag.name);
+      found.push_back({parents_of(command_), flag.name, std::move(flag.values)});
+    }
+    return found;
+  }
+
+  std::vector<CLI::ConfigItem> from_toml(const std::string& text) const {
+    file_.lines = toml_lines(text);
+    std::istringstream stream(text);
+    std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(stream);
+    for (const CLI::ConfigItem& item : found) {
+      std::string section;
+      for (const std::string& parent : item.parents) section += (section.empty() ? "" : ".") + parent;
+      if (item.name == "--") continue;  // the end of a section
+      if (item.name != "++") {
+        check_config_flag(file_, section, item.name);
+      } else if (file_.lines.contains(section)) {  // the library opens "eval" for "eval.gsm8k" too
+        check_config_section(file_, section);
+      }
+    }
+    return found;
+  }
+
+  ConfigFile& file_;
+  std::string command_;
 };
 
-bool is_yaml(std::string_view path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
-
-bool config_is_yaml(int argc, const char* const* argv) {
-  for (int i = 1; i < argc; ++i) {
+// "--api-key=" would take the next word for its value.
+std::string flag_without_value(int argc, const char* const* argv) {
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
     const std::string_view word = argv[i];
-    if (word.starts_with("--config=") && is_yaml(word)) return true;
-    if (word == "--config" && i + 1 < argc && is_yaml(argv[i + 1])) return true;
+    if (word.starts_with("--") && word.find('=') == word.size() - 1)
+      return std::string(word.substr(0, word.size() - 1));
   }
-  return false;
+  return "";
 }
 
 // "; SLUICE_THREADS is set to "junk"" for the variables that a message may be about.
@@ -195,8 +231,12 @@ Parsed parse(int argc, const char* const* argv, const std::string& version) {
   CLI::App app("Sluice runs mixture-of-experts language models from Hugging Face checkpoints.", "sluice");
   app.set_version_flag("--version", version);
   const std::string on_line = command_on_line(argc, argv);
+  if (const std::string name = flag_without_value(argc, argv); !name.empty()) {
+    return finished(fmt::format("sluice: {0}= has nothing behind it; expected {0}=VALUE or {0} VALUE", name), 2);
+  }
+  ConfigFile file = config_on_line(argc, argv);
   app.set_config("--config", "", "Read flags from a TOML file, or from YAML as SGLang has it (.yaml)");
-  if (config_is_yaml(argc, argv)) app.config_formatter(std::make_shared<YamlConfig>(on_line));
+  app.config_formatter(std::make_shared<ConfigReader>(file, on_line));
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.require_subcommand(1);
   app.fallthrough();
@@ -214,7 +254,8 @@ Parsed parse(int argc, const char* const* argv, const std::string& version) {
     std::string command = chosen;
     std::replace(command.begin(), command.end(), '.', ' ');
     const std::string help = "sluice " + command + (command.empty() ? "--help" : " --help") + " lists the flags";
-    return finished("sluice: " + printable(e.what() + environment_note(e.what(), chosen)) + "\n" + help, 2);
+    const std::string notes = environment_note(e.what(), chosen) + config_note(file, e.what(), chosen);
+    return finished("sluice: " + printable(e.what() + notes) + "\n" + help, 2);
   }
   const std::string command = chosen_command(app);
   Parsed parsed;

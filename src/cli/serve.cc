@@ -7,7 +7,10 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/session.h"
@@ -44,12 +47,29 @@ LogSink timed_log(LogLevel least) {
   };
 }
 
+// "*", "none", "http://a,http://b", or vLLM's form of a list: ["*"].
+std::vector<std::string> origins_of(const std::string& text) {
+  std::vector<std::string> origins;
+  std::string rest = text;
+  if (rest.starts_with('[')) std::erase_if(rest, [](char c) { return c == '[' || c == ']' || c == '"' || c == ' '; });
+  std::istringstream list(rest);
+  for (std::string origin; std::getline(list, origin, ',');) {
+    const bool known = origin == "*" || origin == "none" || origin == "null" || origin.find("://") != std::string::npos;
+    if (!known || origin.ends_with('/')) {
+      fail(ErrorCode::usage, "--allowed-origins " + text, "*, none, or origins like http://localhost:3000");
+    }
+    if (origin != "none") origins.push_back(origin);
+  }
+  return origins;
+}
+
 server::ServerOptions server_options(const Options& o) {
   server::ServerOptions s;
   s.host = o.host;
   s.port = static_cast<int>(o.port);
   s.api_key = o.api_key;
   s.served_model_name = o.served_model_name;
+  s.allowed_origins = origins_of(o.allowed_origins);
   if (o.sampling_defaults != "model" && o.sampling_defaults != "openai") {
     fail(ErrorCode::usage, "--sampling-defaults " + o.sampling_defaults, "model or openai");
   }

@@ -116,5 +116,68 @@ TEST(Flags, EveryFlagIsDocumentedAndBelongsToKnownCommands) {
   }
 }
 
+TEST(Parse, AFlagThatEndsInAnEqualsSignDoesNotTakeTheNextWord) {
+  Options unused;
+  std::set<std::string> seen;
+  for (const Command& command : command_table()) {
+    std::vector<std::string> words;
+    std::string rest(command.name);
+    const std::size_t dot = rest.find('.');
+    words.push_back(rest.substr(0, dot));
+    if (dot != std::string::npos) words.push_back(rest.substr(dot + 1));
+    for (const Flag& flag : flag_table(unused)) {
+      if (!applies_to(flag, command.name) || flag.names.find("--") == std::string_view::npos) continue;
+      const std::string name = "--" + long_name(flag);
+      std::vector<const char*> line;
+      for (const std::string& word : words) line.push_back(word.c_str());
+      const std::string empty = name + "=";
+      for (const char* word : {empty.c_str(), "1"}) line.push_back(word);
+      const Parsed p = parse_words(line);
+      EXPECT_TRUE(p.done && p.exit_code == 2) << command.name << " " << empty;
+      EXPECT_NE(p.text.find(empty + " has nothing behind it"), std::string::npos) << p.text;
+      seen.insert(name);
+    }
+  }
+  EXPECT_GT(seen.size(), 100u);
+  EXPECT_EQ(parse_words({"run", "m", "--prompt", "--x="}).exit_code, 2);
+  EXPECT_EQ(parse_words({"run", "m", "--prompt=a="}).options.prompts.at(0), "a=");
+}
+
+struct ConfigText : ::testing::TestWithParam<std::vector<const char*>> {};
+
+// File, its text, and what the message has.
+TEST_P(ConfigText, IsToldWithFileAndLine) {
+  const std::string path = ::testing::TempDir() + GetParam()[0];
+  std::ofstream(path) << GetParam()[1];
+  const Parsed p = parse_words({"serve", "m", "--config", path.c_str()});
+  EXPECT_EQ(p.exit_code, 2);
+  EXPECT_NE(p.text.find(path + ", line " + GetParam()[2]), std::string::npos) << p.text;
+  EXPECT_EQ(p.text.find("INI"), std::string::npos) << p.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(Mistakes, ConfigText,
+                         ::testing::Values(std::vector{"a.toml", "# flags\n[serve]\nprot = 1\n",
+                                                       "3: \"prot\" is no flag of sluice serve"},
+                                           std::vector{"b.toml", "[serve]\n\nport = 70000\n", "3"},
+                                           std::vector{"c.toml", "[serv]\nport = 1\n", "1: [serv] is no command"},
+                                           std::vector{"d.toml", "port = 1\n", "1: \"port\" stands in no section"},
+                                           std::vector{"e.toml", "[serve]\nsome words\n", "2: \"some words\""},
+                                           std::vector{"f.toml", "[eval.gsm8k]\nnum-shot = 1\n", "2: \"num-shot\""},
+                                           std::vector{"g.yaml", "\nprot: 1\n", "2: \"prot\""},
+                                           std::vector{"h.yaml", "host: h\nport: 70000\n", "2"},
+                                           std::vector{"i.yaml", "host: h\nport: [[1]]\n", "2: a list inside a list"},
+                                           std::vector{"j.yaml", "- port\n", "1: the file is no map"}));
+
+TEST(Parse, AConfigFileMayHaveSectionsOfOtherCommandsAndOtherNamesOfFlags) {
+  const std::string path = ::testing::TempDir() + "good.toml";
+  std::ofstream(path)
+      << "[eval.gsm8k]\nnum-shots = 3\n[serve]\n\"port\" = 7\nkeep-alive-timeout = 9\nbatch-invariant = false\n";
+  const Parsed p = parse_words({"serve", "m", "--config", path.c_str()});
+  ASSERT_FALSE(p.done) << p.text;
+  EXPECT_EQ(p.options.port, 7);
+  EXPECT_EQ(p.options.keep_alive_timeout, 9);
+  EXPECT_FALSE(p.options.batch_invariant);
+}
+
 }  // namespace
 }  // namespace sluice::cli
