@@ -22,27 +22,30 @@ void widen_latent(const AttentionSpec& a, Widths& w) {
   w.attn_latent = std::max(w.attn_latent, heads * a.mla->kv_lora_rank);
 }
 
-Widths widest(const ModelConfig& config) {
+Widths widest(const std::vector<BlockWeights>& blocks) {
   Widths w;
-  for (const BlockSpec& block : config.layers) {
-    w.query = std::max(w.query, block.attention.query_width());
-    w.kv = std::max(w.kv, block.attention.kv_width());
-    w.output = std::max(w.output, block.attention.output_width());
-    if (block.attention.mla) widen_latent(block.attention, w);
-    if (block.dense() != nullptr) w.dense = std::max(w.dense, block.dense()->intermediate);
+  for (const BlockWeights& block : blocks) {
+    const AttentionSpec& attention = block.attention.spec;
+    w.query = std::max(w.query, attention.query_width());
+    w.kv = std::max(w.kv, attention.kv_width());
+    w.output = std::max(w.output, attention.output_width());
+    if (attention.mla) widen_latent(attention, w);
+    if (!block.moe) w.dense = std::max(w.dense, block.dense.spec.intermediate);
   }
   return w;
 }
 
 // Calls make(dtype, cols) for every tensor of Activations, so that sizing and taking can't differ.
 template <class Make>
-Activations make_activations(const ModelConfig& config, DType compute, Make make) {
-  const Widths w = widest(config);
+Activations make_activations(const Decoder::Parts& parts, Make make) {
+  const Widths w = widest(parts.blocks);
+  const std::int64_t hidden = parts.config.hidden;
+  const DType compute = parts.options.compute;
   Activations a;
-  a.x = make(DType::f32, config.hidden);
-  a.h = make(compute, config.hidden);
-  a.h_f32 = make(DType::f32, config.hidden);
-  a.ffn_out = make(DType::f32, config.hidden);
+  a.x = make(DType::f32, hidden);
+  a.h = make(compute, hidden);
+  a.h_f32 = make(DType::f32, hidden);
+  a.ffn_out = make(DType::f32, hidden);
   a.q = make(DType::f32, w.query);
   a.k = make(DType::f32, w.kv);
   a.v = make(DType::f32, w.kv);
@@ -61,14 +64,15 @@ Activations make_activations(const ModelConfig& config, DType compute, Make make
 }
 
 // x += down(act(gate(h), up(h))).
-void dense_block(const Pass& p, const DenseFfnSpec& spec, const DenseFfnWeights& w) {
+void dense_block(const Pass& p, const DenseFfnWeights& w) {
+  const DenseFfnSpec& spec = w.spec;
   const TensorView up = narrow(p.a.up, spec.intermediate);
   const TensorView gate = w.gate ? narrow(p.a.gate, spec.intermediate) : TensorView{};
   const TensorView act = narrow(p.a.act, spec.intermediate);
   if (w.gate) p.linear(p.a.h, *w.gate, {}, gate);
   p.linear(p.a.h, *w.up, {}, up);
   p.backend().activate(spec.activation, gate, up, act, p.stream);
-  p.linear(act, *w.down, {}, p.a.x, true);
+  p.add_to_residual(act, *w.down, {}, w.partial);
 }
 
 // x += moe(h). `moe_index` counts MoE layers.
@@ -132,11 +136,11 @@ KvState Decoder::make_kv(std::int64_t blocks) const {
 
 std::size_t Decoder::workspace_bytes(std::int64_t tokens, std::int64_t context) const {
   std::size_t bytes = 0;
-  make_activations(config(), compute(), [&](DType type, std::int64_t cols) {
+  make_activations(*parts_, [&](DType type, std::int64_t cols) {
     bytes += Workspace::rounded_bytes(static_cast<std::size_t>(dtype_bytes(type, tokens * cols)));
     return TensorView{};
   });
-  const Widths w = widest(config());
+  const Widths w = widest(parts_->blocks);
   const std::int64_t cols = std::max({config().hidden, config().vocab, w.query, w.output, w.q_absorbed, w.dense});
   std::size_t scratch = backend().workspace_bytes(tokens, context, cols);
   for (const BlockWeights& block : parts_->blocks) {
@@ -148,22 +152,20 @@ std::size_t Decoder::workspace_bytes(std::int64_t tokens, std::int64_t context) 
 void Decoder::forward(const ForwardArgs& args, Workspace& workspace, Stream stream) const {
   Workspace::Scope scope(workspace);
   const std::int64_t tokens = args.batch.tokens;
-  Activations a = make_activations(config(), compute(), [&](DType type, std::int64_t cols) {
+  Activations a = make_activations(*parts_, [&](DType type, std::int64_t cols) {
     void* data = workspace.take_bytes(static_cast<std::size_t>(dtype_bytes(type, tokens * cols)));
     return dense_view(data, type, tokens, cols);
   });
   const Pass p{*parts_, args, a, workspace, stream};
   backend().embed(*parts_->embedding, args.batch.token_ids, a.x, stream);
   std::int64_t moe_index = 0;
-  for (std::size_t i = 0; i < parts_->blocks.size(); ++i) {
-    const BlockSpec& spec = config().layers[i];
-    const BlockWeights& w = parts_->blocks[i];
-    attention_block(p, spec.attention, w.attention);
+  for (const BlockWeights& w : parts_->blocks) {
+    attention_block(p, w.attention);
     p.norm(a.x, w.ffn_norm, w.moe ? a.h_f32 : TensorView{}, a.h);
     if (w.moe) {
       moe_block(p, *w.moe, moe_index++);
     } else {
-      dense_block(p, *spec.dense(), w.dense);
+      dense_block(p, w.dense);
     }
   }
   output_block(p);

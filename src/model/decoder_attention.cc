@@ -94,7 +94,8 @@ void latent(const Pass& p, const AttentionSpec& spec, const AttentionWeights& w,
 
 }  // namespace
 
-void attention_block(const Pass& p, const AttentionSpec& spec, const AttentionWeights& w) {
+void attention_block(const Pass& p, const AttentionWeights& w) {
+  const AttentionSpec& spec = w.spec;
   const TensorView out = narrow(p.a.attn, spec.output_width());
   p.norm(p.a.x, w.norm, {}, p.a.h);
   if (spec.mla) {
@@ -102,7 +103,7 @@ void attention_block(const Pass& p, const AttentionSpec& spec, const AttentionWe
   } else {
     grouped_query(p, spec, w, out);
   }
-  p.linear(out, *w.o, w.o_bias, p.a.x, true);
+  p.add_to_residual(out, *w.o, w.o_bias, w.partial);
 }
 
 }  // namespace sluice::model

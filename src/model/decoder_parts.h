@@ -1,4 +1,5 @@
-// What a decoder holds: the prepared weights of every layer. Shared by decoder.cc (forward) and decoder_load.cc only.
+// What a decoder holds: the prepared weights of every layer, those of this rank's part. Shared by decoder.cc (forward)
+// and decoder_load.cc only.
 //
 // Filled once by load_decoder, constant afterwards. Owns all device memory of the weights.
 #pragma once
@@ -21,6 +22,8 @@ struct LatentWeights {
 };
 
 struct AttentionWeights {
+  AttentionSpec spec;                     // of the heads on this rank
+  bool partial = false;                   // the output is this rank's part of a sum over the attention group
   Buffer norm;                            // [H] f32
   std::unique_ptr<DenseWeight> q, k, v;   // [heads * head_dim, H], ...
   LatentWeights latent;                   // instead of q, k, v
@@ -34,6 +37,8 @@ struct AttentionWeights {
 };
 
 struct DenseFfnWeights {
+  DenseFfnSpec spec;                            // of this rank's part
+  bool partial = false;                         // as of attention
   std::unique_ptr<DenseWeight> gate, up, down;  // [I, H], [I, H], [H, I]
 };
 

@@ -4,6 +4,7 @@
 // Views into the caller's workspace; valid during one Decoder::forward, one thread.
 #pragma once
 
+#include "comm/group.h"
 #include "model/decoder_parts.h"
 
 namespace sluice::model {
@@ -50,9 +51,17 @@ struct Pass {
               bool accumulate = false) const {
     backend().linear({x, &weight, floats(bias), y, accumulate}, workspace, stream);
   }
+  // x += W x' + bias: at once, or where each rank has a part of the sum, after the parts are added up in f32.
+  void add_to_residual(const ConstTensorView& x, const DenseWeight& weight, const Buffer& bias, bool partial) const {
+    if (!partial) return linear(x, weight, bias, a.x, true);
+    linear(x, weight, bias, a.ffn_out);
+    parts.options.attention->all_reduce_sum(static_cast<float*>(a.ffn_out.data),
+                                            static_cast<std::size_t>(a.ffn_out.rows * a.ffn_out.cols), stream);
+    backend().add(a.x, a.ffn_out, stream);
+  }
 };
 
 // x += o(attention(norm(x))), grouped-query or latent.
-void attention_block(const Pass& p, const AttentionSpec& spec, const AttentionWeights& w);
+void attention_block(const Pass& p, const AttentionWeights& w);
 
 }  // namespace sluice::model

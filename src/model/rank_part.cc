@@ -2,10 +2,58 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <numeric>
+
+#include "core/rounding.h"
+#include "model/roles.h"
 #include "moe/weight_slices.h"
 
 namespace sluice::model {
 namespace {
+
+// Rows of fp8 blocks can be cut inside of a block, but where kernels read a scale for 16 rows at a time.
+constexpr std::int64_t kScaledRows = 16;
+
+Recipe stored_as(const ckpt::WeightSource& source, Role role, std::int64_t layer) {
+  return source.tensor_recipe(role_name(role), layer);
+}
+
+std::int64_t scale_group(Recipe stored) { return stored == Recipe::bf16 ? 1 : cut_group(stored); }
+
+// The fewest of things `width` wide that together are whole groups.
+std::int64_t things_of_groups(std::int64_t width, std::int64_t group) { return group / std::gcd(width, group); }
+
+AttentionPart whole_attention(const AttentionSpec& spec, std::string why) {
+  return {{0, spec.heads}, {0, spec.kv_heads}, false, std::move(why)};
+}
+
+AttentionPart groups_stay_whole(const AttentionSpec& spec, const Piece& piece) {
+  return whole_attention(spec, fmt::format("{} query heads with {} key-value heads cannot be cut into {} pieces of "
+                                           "whole groups of scales",
+                                           spec.heads, spec.mla ? 0 : spec.kv_heads, piece.count));
+}
+
+// Each piece has one key-value head: consecutive pieces share it, and its query heads are dealt out among them.
+AttentionPart with_repeated_kv(const AttentionSpec& spec, std::int64_t unit, const Piece& piece) {
+  const std::int64_t group = spec.heads / spec.kv_heads;
+  if (spec.kv_heads > 1 && group % unit != 0) return groups_stay_whole(spec, piece);
+  if (ceil_div(group, unit) < ceil_div(piece.count, spec.kv_heads)) return groups_stay_whole(spec, piece);
+  std::int32_t kv = 0;
+  Share pieces = share_of(piece.count, 1, {kv, spec.kv_heads});
+  while (piece.index >= pieces.end) pieces = share_of(piece.count, 1, {++kv, spec.kv_heads});
+  const Piece own{static_cast<std::int32_t>(piece.index - pieces.begin), static_cast<std::int32_t>(pieces.count())};
+  const Share heads = share_of(group, unit, own);
+  return {{kv * group + heads.begin, kv * group + heads.end}, {kv, kv + 1}, true, ""};
+}
+
+std::int64_t largest_group(const ckpt::WeightSource& source, std::int64_t layer, std::initializer_list<Role> roles) {
+  std::int64_t group = 1;
+  for (const Role role : roles) {
+    if (source.has(role_name(role), layer)) group = std::max(group, cut_group(stored_as(source, role, layer)));
+  }
+  return group;
+}
 
 Share inner_share(const LayerSpec& spec, Recipe stored, const RankPlan& plan) {
   if (plan.expert.whole()) return {0, spec.intermediate};
@@ -13,6 +61,76 @@ Share inner_share(const LayerSpec& spec, Recipe stored, const RankPlan& plan) {
 }
 
 }  // namespace
+
+AttentionCuts attention_cuts(const ckpt::WeightSource& source, std::int64_t layer, const AttentionSpec& spec) {
+  AttentionCuts cuts;
+  const auto add_rows = [&](Role role) {
+    if (stored_as(source, role, layer) == Recipe::fp8_block) cuts.rows = kScaledRows;
+  };
+  if (spec.mla) {
+    add_rows(spec.mla->q_lora_rank == 0 ? Role::q : Role::q_b);
+  } else {
+    for (const Role role : {Role::q, Role::k, Role::v}) add_rows(role);
+  }
+  cuts.cols = scale_group(stored_as(source, Role::o, layer));
+  return cuts;
+}
+
+AttentionPart attention_part(const AttentionSpec& spec, const AttentionCuts& cuts, const Piece& piece) {
+  if (piece.whole()) return whole_attention(spec, "");
+  if (spec.qk_norm == QkNorm::whole_width) {
+    return whole_attention(spec, "queries and keys are normalised over all heads together");
+  }
+  const std::int64_t out = spec.mla ? spec.mla->v_dim : spec.head_dim;
+  const std::int64_t unit = std::lcm(things_of_groups(out, cuts.cols), things_of_groups(spec.head_dim, cuts.rows));
+  if (spec.mla) {
+    if (ceil_div(spec.heads, unit) < piece.count) return groups_stay_whole(spec, piece);
+    return {share_of(spec.heads, unit, piece), {0, spec.kv_heads}, true, ""};
+  }
+  const std::int64_t group = spec.heads / spec.kv_heads;
+  if (piece.count > spec.kv_heads) return with_repeated_kv(spec, unit, piece);
+  const std::int64_t kv_unit = std::lcm(things_of_groups(group, unit), things_of_groups(spec.head_dim, cuts.rows));
+  if (ceil_div(spec.kv_heads, kv_unit) < piece.count) return groups_stay_whole(spec, piece);
+  const Share kv = share_of(spec.kv_heads, kv_unit, piece);
+  return {{kv.begin * group, kv.end * group}, kv, true, ""};
+}
+
+AttentionSpec spec_of_part(const AttentionSpec& spec, const AttentionPart& part) {
+  AttentionSpec own = spec;
+  own.heads = static_cast<std::int32_t>(part.heads.count());
+  own.kv_heads = static_cast<std::int32_t>(part.kv_heads.count());
+  return own;
+}
+
+Share dense_part(const ckpt::WeightSource& source, std::int64_t layer, const DenseFfnSpec& spec, const Piece& piece) {
+  if (piece.whole()) return {0, spec.intermediate};
+  const std::int64_t group = largest_group(source, layer, {Role::gate, Role::up, Role::down});
+  return cut_share(spec.intermediate, group, piece, "the intermediate size of a dense FFN");
+}
+
+Piece shared_piece(const RankPlan& plan) {
+  const bool reduced = plan.dp.whole() && plan.sizes.a2a == MoeA2a::none;
+  return reduced ? Piece{plan.rank, plan.sizes.tp} : Piece{};
+}
+
+Share shared_part(const ckpt::WeightSource& source, std::int64_t layer, const DenseFfnSpec& spec, const Piece& piece) {
+  if (piece.whole()) return {0, spec.intermediate};
+  const std::int64_t group = largest_group(source, layer, {Role::shared_gate, Role::shared_up, Role::shared_down});
+  return share_of(spec.intermediate, group, piece);
+}
+
+std::vector<std::string> rank_notes(const ModelConfig& config, const ckpt::WeightSource& source, const RankPlan& plan) {
+  std::vector<std::string> notes;
+  for (std::size_t i = 0; i < config.layers.size(); ++i) {
+    const auto layer = static_cast<std::int64_t>(i);
+    const AttentionSpec& spec = config.layers[i].attention;
+    const AttentionPart part = attention_part(spec, attention_cuts(source, layer, spec), plan.attention);
+    if (part.whole.empty()) continue;
+    std::string note = fmt::format("attention is whole on every rank: {}", part.whole);
+    if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+  }
+  return notes;
+}
 
 ckpt::ExpertSlice expert_slice(const LayerSpec& spec, Recipe stored, const Placement& placement, const RankPlan& plan) {
   ckpt::ExpertSlice slice;
