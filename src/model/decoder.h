@@ -33,7 +33,7 @@ struct DecoderOptions {
   std::int32_t block_tokens = 16;      // tokens of a KV block
 
   // Of a model spread over ranks; one rank that holds everything needs none of it. Groups are not owned and outlive the
-  // decoder: `world` of all ranks, `attention` of those that see the same tokens as this one.
+  // decoder: `world` of all ranks, `attention` of those that see the same tokens as this one (nullptr = all do).
   RankPlan plan;
   Group* world = nullptr;
   Group* attention = nullptr;

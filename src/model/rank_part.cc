@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/rounding.h"
+#include "dispatch/dispatcher.h"
 #include "model/roles.h"
 #include "moe/weight_slices.h"
 
@@ -109,8 +110,7 @@ Share dense_part(const ckpt::WeightSource& source, std::int64_t layer, const Den
 }
 
 Piece shared_piece(const RankPlan& plan) {
-  const bool reduced = plan.dp.whole() && plan.sizes.a2a == MoeA2a::none;
-  return reduced ? Piece{plan.rank, plan.sizes.tp} : Piece{};
+  return dispatch_kind(plan.sizes) == DispatchKind::allreduce ? Piece{plan.rank, plan.sizes.tp} : Piece{};
 }
 
 Share shared_part(const ckpt::WeightSource& source, std::int64_t layer, const DenseFfnSpec& spec, const Piece& piece) {
@@ -146,6 +146,7 @@ ckpt::ExpertSlice expert_slice(const LayerSpec& spec, Recipe stored, const Place
 Problem problem_of_rank(const Problem& whole, Recipe stored, const RankPlan& plan) {
   Problem problem = whole;
   problem.layer.intermediate = inner_share(whole.layer, stored, plan).count();
+  problem.dispatch = dispatch_kind(plan.sizes);
   problem.parallel = {plan.experts.count, plan.experts.index, plan.expert.count, plan.expert.index};
   return problem;
 }
