@@ -30,12 +30,19 @@ DenseFfnWeights load_dense_ffn(LayerLoader& load, const DenseFfnSpec& spec, cons
 // nullptr for an empty part.
 std::unique_ptr<SharedExpert> load_shared(LayerLoader& load, const SharedExpertSpec& spec, const Share& inner,
                                           std::int64_t hidden, DType compute) {
-  if (inner.count() == 0) return nullptr;
+  const bool gated = is_gated(spec.ffn.activation.kind);
+  if (inner.count() == 0) {
+    if (gated) load.leave(Role::shared_gate, spec.ffn.intermediate, hidden);
+    load.leave(Role::shared_up, spec.ffn.intermediate, hidden);
+    load.leave(Role::shared_down, hidden, spec.ffn.intermediate);
+    if (spec.output_gate) load.leave(Role::shared_expert_gate, 1, hidden);
+    return nullptr;
+  }
   auto w = std::make_unique<SharedExpert>();
   w->activation = spec.ffn.activation;
   w->compute = compute;
   const Extent part(spec.ffn.intermediate, inner);
-  if (is_gated(spec.ffn.activation.kind)) w->gate = load.dense(Role::shared_gate, part, hidden);
+  if (gated) w->gate = load.dense(Role::shared_gate, part, hidden);
   w->up = load.dense(Role::shared_up, part, hidden);
   w->down = load.dense(Role::shared_down, hidden, part);
   if (spec.output_gate) w->output_gate = load.dense(Role::shared_expert_gate, 1, hidden, Recipe::f32);

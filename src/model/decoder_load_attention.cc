@@ -94,6 +94,7 @@ AttentionWeights load_attention(LayerLoader& load, const AttentionSpec& a, const
   }
   // One rank adds the bias to the sum over ranks.
   if (a.output_bias && part.heads.begin == 0) w.o_bias = load.vector(Role::o_bias, hidden);
+  if (a.output_bias && part.heads.begin != 0) load.leave(Role::o_bias, 1, hidden);
   if (a.sinks) w.sinks = load.vector(Role::sinks, {a.heads, part.heads});
   return w;
 }

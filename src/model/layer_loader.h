@@ -40,6 +40,8 @@ class LayerLoader {
   QuantTensor tensor(Role role, std::int64_t rows, std::int64_t cols);
   std::unique_ptr<DenseWeight> heads(const std::vector<QuantTensor>& weights);
   Buffer vector(Role role, const Extent& cols);
+  // Of a tensor that other ranks hold: its header is checked, and it counts as used.
+  void leave(Role role, std::int64_t rows, std::int64_t cols) { tensor(role, rows, cols); }
 
  private:
   std::unique_ptr<DenseWeight> prepared(const QuantTensor& values, Recipe recipe);

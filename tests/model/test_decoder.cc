@@ -7,11 +7,15 @@
 #include <stdexcept>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/scheme_compressed_tensors.h"
+#include "checkpoint/scheme_fp8.h"
+#include "checkpoint/scheme_modelopt.h"
 #include "checkpoint/scheme_mxfp4.h"
 #include "checkpoint/scheme_plain.h"
 #include "cpu/backend.h"
 #include "cpu/runner_cpu.h"
 #include "model/families.h"
+#include "model/rank_part.h"
 #include "moe/reference_runner.h"
 
 namespace sluice::testing {
@@ -33,6 +37,9 @@ model::DecoderOptions decoder_options(const TestDecoder& t, const TestDecoderOpt
   d.compute = o.compute;
   d.max_positions = o.context > 0 ? o.context : t.config.max_positions;
   d.block_tokens = o.block_tokens;
+  d.plan = o.plan;
+  d.world = o.world;
+  d.attention = o.attention;
   std::vector<const Runner*> candidates;
   for (const auto& runner : t.runners) candidates.push_back(runner.get());
   for (const model::BlockSpec& block : t.config.layers) {
@@ -40,8 +47,9 @@ model::DecoderOptions decoder_options(const TestDecoder& t, const TestDecoderOpt
     d.runners.push_back(nullptr);
     if (block.moe() == nullptr) continue;
     const auto layer = static_cast<std::int64_t>(d.problems.size()) - 1;
-    const Recipe recipe = o.compute == DType::f32 ? Recipe::f32 : t.weights->expert_recipe(layer);
-    d.problems.back() = problem_for(*block.moe(), *t.backend, recipe);
+    const Recipe stored = t.weights->expert_recipe(layer);
+    const Recipe recipe = o.compute == DType::f32 ? Recipe::f32 : stored;
+    d.problems.back() = model::problem_of_rank(problem_for(*block.moe(), *t.backend, recipe), stored, o.plan);
     d.runners.back() = select_runner(candidates, d.problems.back(), o.runner).chosen;
   }
   return d;
@@ -100,7 +108,9 @@ TestDecoder load_test_decoder(const std::string& folder, const TestDecoderOption
   if (options.change_config) options.change_config(t.config);
   ckpt::NameMap names = family.names(t.config);
   if (options.change_names) options.change_names(names);
-  const std::vector<ckpt::Scheme> schemes = {ckpt::plain_scheme(), ckpt::mxfp4_scheme()};
+  const std::vector<ckpt::Scheme> schemes = {ckpt::plain_scheme(), ckpt::modelopt_scheme(),
+                                             ckpt::compressed_tensors_scheme(), ckpt::fp8_scheme(),
+                                             ckpt::mxfp4_scheme()};
   t.weights = ckpt::find_scheme(schemes, *t.checkpoint).open(*t.checkpoint, std::move(names));
   const cpu::Isa isa = cpu::choose_isa(cpu::detect_features());
   t.pool = std::make_unique<ThreadPool>(options.threads);

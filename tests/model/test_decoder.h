@@ -20,6 +20,10 @@ struct TestDecoderOptions {
   int threads = 2;
   std::int64_t context = 0;  // 0 = the model's
   std::int32_t block_tokens = 16;
+  // Of a rank: rank_run.h.
+  RankPlan plan = {};
+  Group* world = nullptr;
+  Group* attention = nullptr;
   // Faults put in on purpose, before weights are read.
   std::function<void(model::ModelConfig&)> change_config = {};
   std::function<void(ckpt::NameMap&)> change_names = {};

@@ -1,0 +1,126 @@
+// Quantised models over ranks: attention, dense FFNs and experts cut between groups of scales, in every format.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "checkpoint/export.h"
+#include "checkpoint/scheme_plain.h"
+#include "model/families.h"
+#include "model/rank_run.h"
+#include "model/toy_model.h"
+
+namespace sluice::testing {
+namespace {
+
+constexpr double kReordered = 2e-5;  // of sums in f32: rank_model_test.cc
+
+// Two heads of 64 make a block of 128 columns of o; 64 rows of k lie inside of one. 3 blocks of I, 4 of the dense FFN.
+ToyOptions toy_options() {
+  ToyOptions o;
+  o.hidden = 384;
+  o.moe_intermediate = 384;
+  o.dense_intermediate = 512;
+  o.experts = 4;
+  o.top_k = 2;
+  o.heads = 8;
+  o.kv_heads = 4;
+  return o;
+}
+
+// A model written in another format, experts, attention and dense FFN; the folder goes with the object.
+class Quantised {
+ public:
+  Quantised(const std::string& source, const model::Family& family, const std::string& format)
+      : folder_(source + "_" + format) {
+    if (source.find("models") != std::string::npos) {
+      folder_ =
+          (std::filesystem::temp_directory_path() / ("sluice_rank_" + std::string(family.name) + format)).string();
+    }
+    std::filesystem::remove_all(folder_);
+    const auto checkpoint = ckpt::Checkpoint::open(source);
+    const model::ModelConfig config = family.configure(checkpoint->config());
+    const ckpt::NameMap names = family.names(config);
+    const auto weights = ckpt::plain_scheme().open(*checkpoint, names);
+    ckpt::ExportSource from{checkpoint.get(), &names, weights.get(), {}};
+    for (const model::BlockSpec& block : config.layers) from.layers.push_back(block.moe());
+    ThreadPool pool(1);
+    ckpt::ExportOptions options;
+    options.target = ckpt::resolve_target({format, "", "ceil", false}, family.name);
+    options.include = {"*self_attn*_proj", "*mlp.gate_proj", "*mlp.up_proj", "*mlp.down_proj"};
+    options.pool = &pool;
+    ckpt::export_checkpoint(from, folder_, options);
+  }
+  ~Quantised() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::string folder_;
+};
+
+std::vector<std::int32_t> some_prompt(std::int32_t vocab) {
+  std::vector<std::int32_t> ids;
+  for (std::int32_t i = 0; i < 24; ++i) ids.push_back((i * i * 37 + 11 * i + 5) % vocab);
+  return ids;
+}
+
+std::vector<float> of_one_rank(const std::string& folder, const TestDecoderOptions& options,
+                               const std::vector<std::int32_t>& prompt) {
+  return prompt_logits(*load_test_decoder(folder, options).decoder, prompt, 24);
+}
+
+TestDecoderOptions computed_in(DType compute) {
+  TestDecoderOptions options;
+  options.compute = compute;
+  options.context = 64;
+  return options;
+}
+
+// `allowed`: distance from one rank in the recipe of the format, in units of what its rounding costs one rank.
+void expect_ranks(const std::string& folder, const ParallelSizes& sizes, std::int32_t vocab, double allowed) {
+  SCOPED_TRACE(sizes_text(sizes));
+  const std::vector<std::int32_t> prompt = some_prompt(vocab);
+  const std::vector<float> exact = of_one_rank(folder, computed_in(DType::f32), prompt);
+  const auto in_f32 = rank_logits(folder, sizes, computed_in(DType::f32), prompt, 24);
+  for (const std::vector<float>& logits : in_f32) EXPECT_EQ(logits, in_f32.front());
+  EXPECT_LT(relative_l2(in_f32.front(), exact), kReordered);
+  const std::vector<float> one = of_one_rank(folder, computed_in(DType::bf16), prompt);
+  const auto ranks = rank_logits(folder, sizes, computed_in(DType::bf16), prompt, 24);
+  EXPECT_LT(relative_l2(ranks.front(), one), allowed * relative_l2(one, exact));
+}
+
+// fp8 without static scales quantises a token by the largest of the columns that a rank has, so that ranks round on
+// their own: both are as far from the exact result, and up to twice that from each other.
+double allowed_for(const std::string& format) { return format == "fp8" ? 2.0 : 1.0; }
+
+class RankFormats : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(RankFormats, ToyModel) {
+  const ToyModel toy(toy_options());
+  const Quantised model(toy.folder(), model::qwen3_moe_family(), GetParam());
+  for (const ParallelSizes& sizes : {ParallelSizes{2, 1}, ParallelSizes{3, 1}, ParallelSizes{4, 2}}) {
+    expect_ranks(model.folder(), sizes, 320, allowed_for(GetParam()));
+  }
+}
+
+TEST_P(RankFormats, BundledDeepSeek) {
+  const Quantised model(bundled_model("deepseek_v3"), model::deepseek_family(), GetParam());
+  for (const ParallelSizes& sizes : {ParallelSizes{2, 2}, ParallelSizes{4, 4}}) {
+    expect_ranks(model.folder(), sizes, 1024, allowed_for(GetParam()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, RankFormats, ::testing::Values("fp8", "fp8-block", "nvfp4", "mxfp4"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace sluice::testing
