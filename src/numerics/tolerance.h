@@ -122,6 +122,28 @@ inline double matmul_relative_l2_bound_statistical(const DotOrder& order, double
   return lambda * std::sqrt(n) * unit_roundoff(order.accumulator) * norm_a * norm_b / norm_c;
 }
 
+// Distance of two fp32 sums of the same `terms` numbers in different orders or groupings, from the sum of their
+// magnitudes.
+inline double regrouped_sum_bound(std::int64_t terms, double sum_abs) {
+  return 2.0 * gamma(terms, unit_roundoff(DType::f32)) * sum_abs;
+}
+
+// An expert's output row, made whole and in pieces of its columns, each summed in fp32 and rounded once to `slot`: L2
+// distance of the sum of the pieces from the whole. Norms are L2.
+struct SlotRowPieces {
+  DType slot = DType::bf16;
+  DotOrder order;            // of the whole row's products
+  double whole_norm = 0.0;   // of the whole row
+  double pieces_norm = 0.0;  // sum of the norms of the pieces
+  double input_norm = 0.0;   // of the row that is multiplied
+  double weight_norm = 0.0;  // Frobenius
+};
+inline double slot_row_pieces_bound(const SlotRowPieces& p) {
+  const double rounding = unit_roundoff(p.slot) * (p.whole_norm + p.pieces_norm);
+  const double products = 2.0 * gamma(rounding_depth(p.order), unit_roundoff(p.order.accumulator));
+  return rounding + products * p.input_norm * p.weight_norm;
+}
+
 // Relative errors that act one after the other on the same quantity: prod (1 + e) - 1. For relative L2 errors too when
 // each step is linear with the same norm; otherwise scale each e by the amplification of what follows it.
 inline double compound(std::initializer_list<double> relative_errors) {

@@ -5,9 +5,8 @@
 #include <tuple>
 #include <vector>
 
-#include "cpu/runner_cpu.h"
+#include "core/error.h"
 #include "dispatch/rank_world.h"
-#include "moe/reference_runner.h"
 
 namespace sluice {
 namespace {
@@ -16,56 +15,14 @@ using testing::Batch;
 using testing::LayerWorld;
 using testing::RankResult;
 using testing::RoutePattern;
+using testing::WorldShape;
 using Floats = std::vector<float>;
 
-constexpr std::int32_t kExperts = 9, kTopK = 4;
-constexpr std::int64_t kIntermediate = 64, kTokens = 9;
-
-ParallelSizes alltoall(std::int32_t ranks, std::int32_t dp) {
-  ParallelSizes s;
-  s.tp = ranks;
-  s.dp = dp;
-  s.dp_attention = dp > 1;
-  s.a2a = MoeA2a::alltoall;
-  return resolve(s);
-}
-
-LayerWorld make_world(Recipe recipe, std::int64_t hidden, bool reference) {
-  LayerWorld w;
-  testing::LayerOptions o;
-  o.layer.hidden = hidden;
-  o.layer.intermediate = kIntermediate;
-  o.layer.routing.experts = kExperts;
-  o.layer.routing.top_k = kTopK;
-  w.problem.layer = o.layer;
-  w.problem.recipe = recipe;
-  w.problem.row_invariant = true;
-  w.weights = testing::quantized_weights(o, recipe);
-  w.make_runner = [reference](ThreadPool& pool) -> std::unique_ptr<Runner> {
-    if (reference) return make_reference_runner(&pool);
-    return cpu::make_cpu_runner(pool, cpu::Isa::scalar);
-  };
-  return w;
-}
-
-// dp groups of uneven size: the batch cut at multiples of its length.
-std::vector<Batch> cut(const Batch& batch, std::int32_t dp) {
-  std::vector<Batch> parts;
-  for (std::int32_t g = 0; g < dp; ++g) {
-    const Share s = share_of(batch.tokens, 1, {g, dp});
-    parts.push_back(testing::part_of_batch(batch, s.begin, s.count()));
-  }
-  return parts;
-}
-
-// Every rank's output, in the order of the batch, must be `want`.
 void expect_on_every_rank(const LayerWorld& w, const Batch& batch, const Floats& want) {
-  const std::vector<RankResult> got = run_ranks(w, cut(batch, w.sizes.dp));
+  const std::vector<RankResult> got = run_ranks(w, cut_batch(batch, w.sizes.dp));
   for (std::int32_t r = 0; r < w.sizes.tp; ++r) {
-    const RankPlan plan = plan_rank(w.sizes, r);
-    const Share s = share_of(batch.tokens, 1, plan.dp);
-    const Floats part(want.begin() + s.begin * batch.width, want.begin() + s.end * batch.width);
-    EXPECT_EQ(got[static_cast<std::size_t>(r)].out, part) << "rank " << r << " of " << w.sizes.tp;
+    EXPECT_EQ(got[static_cast<std::size_t>(r)].out, part_of_output(want, w, batch, r))
+        << "rank " << r << " of " << w.sizes.tp;
   }
 }
 
@@ -74,14 +31,14 @@ using Case = std::tuple<Recipe, std::int64_t>;
 class AllToAllBits : public ::testing::TestWithParam<Case> {};
 
 TEST_P(AllToAllBits, EqualOneRankOnEveryRank) {
-  const auto [recipe, hidden] = GetParam();
-  LayerWorld w = make_world(recipe, hidden, recipe == Recipe::f32);
-  const Batch batch = testing::random_batch(w.problem.layer, kTokens, recipe == Recipe::f32 ? DType::f32 : DType::bf16,
-                                            RoutePattern::zipf, 5);
+  WorldShape shape;
+  std::tie(shape.recipe, shape.hidden) = GetParam();
+  LayerWorld w = make_world(shape);
+  const Batch batch = batch_for(w, 9, RoutePattern::zipf);
   const Floats want = run_alone(w, batch);
   for (const std::int32_t ranks : {2, 3, 4, 8}) {
     for (const std::int32_t dp : {1, ranks == 4 ? 2 : ranks}) {
-      w.sizes = alltoall(ranks, dp);
+      w.sizes = testing::parallel_sizes(ranks, ranks, dp, MoeA2a::alltoall);
       expect_on_every_rank(w, batch, want);
     }
   }
@@ -97,6 +54,139 @@ INSTANTIATE_TEST_SUITE_P(Recipes, AllToAllBits,
                                                               Recipe::nvfp4_w4a4_cutlass, Recipe::mxfp4_w4a16),
                                             ::testing::Values(768, 2048, 2880, 7168)),
                          case_name);
+
+// Small layers from here on.
+class AllToAll : public ::testing::Test {
+ protected:
+  LayerWorld w = make_world(WorldShape{});
+  void use(std::int32_t ranks, std::int32_t dp) {
+    w.sizes = testing::parallel_sizes(ranks, ranks, dp, MoeA2a::alltoall);
+  }
+};
+
+TEST_F(AllToAll, TheReferenceRunnerToo) {
+  WorldShape shape;
+  shape.reference = true;
+  w = make_world(shape);
+  use(4, 2);
+  const Batch batch = batch_for(w, 7, RoutePattern::uniform);
+  expect_on_every_rank(w, batch, run_alone(w, batch));
+}
+
+TEST_F(AllToAll, AllTokensToOneExpert) {
+  const Batch batch = batch_for(w, 13, RoutePattern::all_to_one);  // duplicates in each token
+  const Floats want = run_alone(w, batch);
+  for (const std::int32_t dp : {1, 2, 4}) {
+    use(4, dp);
+    expect_on_every_rank(w, batch, want);
+  }
+}
+
+TEST_F(AllToAll, RanksWithoutTokens) {
+  for (const std::int64_t tokens : {0, 1, 2, 3}) {
+    const Batch batch = batch_for(w, tokens, RoutePattern::uniform);
+    const Floats want = run_alone(w, batch);
+    for (const std::int32_t dp : {1, 2, 4}) {
+      use(4, dp);
+      expect_on_every_rank(w, batch, want);
+    }
+  }
+}
+
+// -1, E, anything above, and a token that goes nowhere.
+TEST_F(AllToAll, SkippedIds) {
+  Batch batch = batch_for(w, 6, RoutePattern::uniform);
+  batch.ids[1] = SlotId{-1};
+  batch.ids[4] = SlotId{9};
+  batch.ids[10] = SlotId{1 << 30};
+  for (int s = 0; s < 4; ++s) batch.ids[12 + s] = SlotId{s % 2 == 0 ? -1 : 9};
+  const Floats want = run_alone(w, batch);
+  EXPECT_EQ(Floats(want.begin() + 3 * 64, want.begin() + 4 * 64), Floats(64, 0.0f));
+  use(3, 3);
+  expect_on_every_rank(w, batch, want);
+}
+
+// Experts 0 and 5 have copies on other ranks, and slots are in no order.
+std::shared_ptr<const Placement> with_copies() {
+  std::vector<LogicalId> expert_of;
+  for (const int e : {5, 0, 8, 1, 7, 0, 3, 2, 6, 4, 5, 0}) expert_of.push_back(LogicalId{e});
+  return std::make_shared<const Placement>(expert_of, std::vector<std::int32_t>{3, 2, 6, 1}, 9);
+}
+
+TEST_F(AllToAll, CopiesOfExperts) {
+  const Batch batch = batch_for(w, 12, RoutePattern::zipf);
+  const Floats want = run_alone(w, batch);
+  w.placement = with_copies();
+  use(4, 2);
+  expect_on_every_rank(w, batch, want);
+  // The copies of expert 0 take turns: none of the three slots is idle.
+  const std::vector<RankResult> got = run_ranks(w, cut_batch(batch, 2));
+  EXPECT_GT(got[0].load.rows[1], 0);
+  EXPECT_GT(got[2].load.rows[0], 0);
+  EXPECT_GT(got[3].load.rows[0], 0);
+}
+
+TEST_F(AllToAll, WeightsOnTheInput) {
+  WorldShape shape;
+  shape.top_k = 1;
+  w = make_world(shape);
+  w.problem.layer.weight_on_input = true;
+  Batch batch = batch_for(w, 6, RoutePattern::uniform);
+  for (std::size_t t = 0; t < 6; ++t) batch.weights[t] = 0.3f + 0.1f * static_cast<float>(t);
+  use(3, 1);
+  expect_on_every_rank(w, batch, run_alone(w, batch));
+}
+
+TEST_F(AllToAll, BiasesAreAddedOnce) {
+  testing::LayerOptions o;
+  o.layer = w.problem.layer;
+  o.layer.has_bias = true;
+  w.problem.layer = o.layer;
+  w.weights = testing::random_weights(o);
+  const Batch batch = batch_for(w, 5, RoutePattern::uniform);
+  use(2, 2);
+  expect_on_every_rank(w, batch, run_alone(w, batch));
+}
+
+// Rows that each expert of the model got, counted where it is.
+TEST_F(AllToAll, RecordsTheRowsOfEachSlot) {
+  const Batch batch = batch_for(w, 11, RoutePattern::hot_one);
+  std::vector<std::int64_t> want(9);
+  for (const SlotId id : batch.ids) ++want[static_cast<std::size_t>(raw(id))];
+  for (const auto& sizes :
+       {testing::parallel_sizes(4, 4, 2, MoeA2a::alltoall), testing::parallel_sizes(3, 3, 1, MoeA2a::alltoall),
+        testing::parallel_sizes(2, 2, 1), testing::parallel_sizes(4, 4, 4)}) {
+    w.sizes = sizes;
+    std::vector<std::int64_t> got;
+    for (const RankResult& r : run_ranks(w, cut_batch(batch, sizes.dp))) {
+      got.insert(got.end(), r.load.rows.begin(), r.load.rows.end());
+    }
+    EXPECT_EQ(got, want);
+  }
+}
+
+// Rows travel as NVFP4: what one rank makes of the same codes. 1 / (1 / scale) is scale for powers of two.
+TEST_F(AllToAll, QuantisedRows) {
+  WorldShape shape;
+  shape.recipe = Recipe::nvfp4_w4a4_cutedsl;
+  shape.hidden = 96 + 16;
+  shape.reference = true;
+  w = make_world(shape);
+  for (auto* list : {&w.weights.input_scales.gate, &w.weights.input_scales.up}) {
+    for (float& s : *list) s = 0x1p-9f;
+  }
+  const Batch batch = batch_for(w, 9, RoutePattern::uniform);
+  const Floats want = run_alone(w, batch);
+  w.quantized_rows = true;
+  use(4, 2);
+  expect_on_every_rank(w, batch, want);
+}
+
+TEST_F(AllToAll, RefusesMoreRanksThanExperts) {
+  use(10, 10);
+  const Batch batch = batch_for(w, 10, RoutePattern::uniform);
+  EXPECT_THROW(run_ranks(w, cut_batch(batch, 10)), Error);
+}
 
 }  // namespace
 }  // namespace sluice

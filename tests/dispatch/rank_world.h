@@ -13,10 +13,12 @@
 #include "comm/group.h"
 #include "core/thread_pool.h"
 #include "cpu/backend.h"
+#include "cpu/runner_cpu.h"
 #include "dispatch/moe_layer.h"
 #include "dispatch/router_backend.h"
 #include "moe/input_scales.h"
 #include "moe/quantized_layer.h"
+#include "moe/reference_runner.h"
 #include "moe/weight_slices.h"
 
 namespace sluice::testing {
@@ -174,6 +176,67 @@ inline Batch part_of_batch(const Batch& batch, std::int64_t first, std::int64_t 
   part.weights.assign(batch.weights.begin() + first * batch.top_k,
                       batch.weights.begin() + (first + count) * batch.top_k);
   return part;
+}
+
+// A random layer on the `cpu` runner (`reference` for recipe f32). Its dispatch is to be set.
+struct WorldShape {
+  Recipe recipe = Recipe::bf16;
+  std::int64_t hidden = 64;
+  std::int64_t intermediate = 64;
+  std::int32_t experts = 9;
+  std::int32_t top_k = 4;
+  bool reference = false;
+};
+
+inline LayerWorld make_world(const WorldShape& shape) {
+  LayerWorld w;
+  LayerOptions o;
+  o.layer.hidden = shape.hidden;
+  o.layer.intermediate = shape.intermediate;
+  o.layer.routing.experts = shape.experts;
+  o.layer.routing.top_k = shape.top_k;
+  w.problem.layer = o.layer;
+  w.problem.recipe = shape.recipe;
+  w.problem.row_invariant = true;
+  w.weights = quantized_weights(o, shape.recipe);
+  const bool reference = shape.reference || shape.recipe == Recipe::f32;
+  w.make_runner = [reference](ThreadPool& pool) -> std::unique_ptr<Runner> {
+    if (reference) return make_reference_runner(&pool);
+    return cpu::make_cpu_runner(pool, cpu::Isa::scalar);
+  };
+  return w;
+}
+
+inline Batch batch_for(const LayerWorld& w, std::int64_t tokens, RoutePattern pattern, std::uint64_t seed = 5) {
+  return random_batch(w.problem.layer, tokens, w.problem.recipe == Recipe::f32 ? DType::f32 : DType::bf16, pattern,
+                      seed);
+}
+
+inline ParallelSizes parallel_sizes(std::int32_t tp, std::int32_t ep, std::int32_t dp, MoeA2a a2a = MoeA2a::none) {
+  ParallelSizes s;
+  s.tp = tp;
+  s.ep = ep;
+  s.dp = dp;
+  s.dp_attention = dp > 1;
+  s.a2a = a2a;
+  return resolve(s);
+}
+
+// The tokens of each dp group, uneven.
+inline std::vector<Batch> cut_batch(const Batch& batch, std::int32_t dp) {
+  std::vector<Batch> parts;
+  for (std::int32_t g = 0; g < dp; ++g) {
+    const Share s = share_of(batch.tokens, 1, {g, dp});
+    parts.push_back(part_of_batch(batch, s.begin, s.count()));
+  }
+  return parts;
+}
+
+// The part of `whole` [T, W] that a rank has to give.
+inline std::vector<float> part_of_output(const std::vector<float>& whole, const LayerWorld& w, const Batch& batch,
+                                         std::int32_t rank) {
+  const Share s = share_of(batch.tokens, 1, plan_rank(w.sizes, rank).dp);
+  return {whole.begin() + s.begin * batch.width, whole.begin() + s.end * batch.width};
 }
 
 }  // namespace sluice::testing
