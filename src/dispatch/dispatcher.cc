@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "dispatch/after_experts.h"
 #include "dispatch/parts.h"
 
 namespace sluice {
@@ -54,9 +55,12 @@ void check(const DispatcherOptions& o) {
 }  // namespace
 
 DispatchKind dispatch_kind(const ParallelSizes& sizes) {
+  AfterExperts after;
+  after.sizes = sizes;
+  after.scattered_by_dp = sizes.dp > 1;
+  if (sums_after_experts(after)) return DispatchKind::allreduce;
   if (sizes.tp == 1) return DispatchKind::local;
-  if (sizes.a2a == MoeA2a::alltoall) return DispatchKind::alltoall;
-  return sizes.dp > 1 ? DispatchKind::allgather : DispatchKind::allreduce;
+  return sizes.a2a == MoeA2a::alltoall ? DispatchKind::alltoall : DispatchKind::allgather;
 }
 
 std::unique_ptr<Dispatcher> make_dispatcher(const DispatcherOptions& options) {
