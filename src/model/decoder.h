@@ -38,6 +38,8 @@ struct DecoderOptions {
   Group* world = nullptr;
   Group* attention = nullptr;
   std::vector<std::shared_ptr<const Placement>> placements;  // [layers] of experts; empty = contiguous
+  bool quantized_rows = false;  // DispatcherOptions::quantized_rows, in layers whose recipe has static scales
+  std::vector<SlotLoad>* loads = nullptr;  // [layers] rows are counted into; not owned; nullptr = not wanted
 };
 
 // The KV caches of all groups of layers; blocks have the same numbers in each.

@@ -10,6 +10,7 @@
 #include "model/layer_loader.h"
 #include "model/rope.h"
 #include "model/shared_fusion.h"
+#include "moe/input_scales.h"
 
 namespace sluice::model {
 namespace {
@@ -107,8 +108,13 @@ LoadedMoe load_moe(const BlockSpec& block, ckpt::WeightSource& source, const Dec
   }
   const auto placement = placement_of(*block.moe(), options, layer);
   const ckpt::ExpertSlice slice = expert_slice(*block.moe(), source.expert_recipe(layer), *placement, options.plan);
-  parts.dispatcher = make_dispatcher(dispatcher_options(parts.problem, options, placement));
-  parts.experts = parts.runner->prepare(parts.problem, read_experts(source, layer, *block.moe(), slice));
+  ExpertWeights weights = read_experts(source, layer, *block.moe(), slice);
+  DispatcherOptions dispatch = dispatcher_options(parts.problem, options, placement);
+  dispatch.input_scale = layer_input_scales(parts.problem.recipe, weights.input_scales).gemm1;
+  dispatch.quantized_rows = options.quantized_rows && dispatch.input_scale > 0;
+  if (options.loads != nullptr) dispatch.load = &options.loads->at(i);
+  parts.dispatcher = make_dispatcher(dispatch);
+  parts.experts = parts.runner->prepare(parts.problem, std::move(weights));
   const std::int64_t expert_bytes = parts.experts->resident_bytes();
   return {std::make_unique<MoeLayer>(std::move(parts)), expert_bytes};
 }

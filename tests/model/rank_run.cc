@@ -1,10 +1,12 @@
 #include "model/rank_run.h"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <thread>
 
 #include "comm/group.h"
+#include "core/error.h"
 
 namespace sluice::testing {
 namespace {
@@ -15,6 +17,7 @@ struct RankThread {
   std::unique_ptr<Group> world;
   RankPlan plan;
   std::exception_ptr error;
+  bool is_cause = false;  // and no other rank's absence
   std::thread thread;
 };
 
@@ -27,6 +30,9 @@ void run_rank(RankThread& rank, const std::string& folder, TestDecoderOptions op
     options.attention = attention.get();
     options.threads = 1;
     run(rank.plan, load_test_decoder(folder, options));
+  } catch (const Error& e) {
+    rank.error = std::current_exception();
+    rank.is_cause = std::string(e.what()).find("a rank is gone") == std::string::npos;
   } catch (...) {
     rank.error = std::current_exception();
   }
@@ -47,6 +53,7 @@ void run_ranks(const std::string& folder, const ParallelSizes& sizes, const Test
     rank.thread = std::thread([&] { run_rank(rank, folder, options, run); });
   }
   for (RankThread& rank : ranks) rank.thread.join();
+  std::stable_partition(ranks.begin(), ranks.end(), [](const RankThread& rank) { return rank.is_cause; });
   for (const RankThread& rank : ranks) {
     if (rank.error) std::rethrow_exception(rank.error);
   }

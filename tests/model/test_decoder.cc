@@ -40,6 +40,7 @@ model::DecoderOptions decoder_options(const TestDecoder& t, const TestDecoderOpt
   d.plan = o.plan;
   d.world = o.world;
   d.attention = o.attention;
+  if (o.loads != nullptr) d.loads = &o.loads->at(static_cast<std::size_t>(o.plan.rank));
   std::vector<const Runner*> candidates;
   for (const auto& runner : t.runners) candidates.push_back(runner.get());
   for (const model::BlockSpec& block : t.config.layers) {
@@ -133,6 +134,17 @@ std::vector<float> prompt_logits(const model::Decoder& decoder, const std::vecto
     forward_chunk(decoder, kv, prompt, begin, std::min(begin + chunk, n), logits.data() + begin * vocab);
   }
   return logits;
+}
+
+void idle_step(const model::Decoder& decoder, std::int64_t tokens) {
+  model::KvState kv = decoder.make_kv(1);
+  const Buffer memory = decoder.backend().alloc(decoder.workspace_bytes(tokens, 1));
+  Workspace workspace(memory.data(), memory.bytes());
+  const std::int32_t query_start = 0;
+  model::ForwardArgs args;
+  args.batch.query_start = &query_start;
+  args.kv = &kv;
+  decoder.forward(args, workspace, {});
 }
 
 std::vector<std::vector<float>> batch_logits(const model::Decoder& decoder,

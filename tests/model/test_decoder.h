@@ -24,6 +24,7 @@ struct TestDecoderOptions {
   RankPlan plan = {};
   Group* world = nullptr;
   Group* attention = nullptr;
+  std::vector<std::vector<SlotLoad>>* loads = nullptr;  // [ranks][layers]
   // Faults put in on purpose, before weights are read.
   std::function<void(model::ModelConfig&)> change_config = {};
   std::function<void(ckpt::NameMap&)> change_names = {};
@@ -52,6 +53,9 @@ std::vector<float> prompt_logits(const model::Decoder& decoder, const std::vecto
 // Logits of every position of each prompt, computed in one batch whose sequences have KV blocks of their own.
 std::vector<std::vector<float>> batch_logits(const model::Decoder& decoder,
                                              const std::vector<std::vector<std::int32_t>>& prompts);
+
+// A step without tokens, as a rank without work takes it; `tokens` = the most that any rank has.
+void idle_step(const model::Decoder& decoder, std::int64_t tokens);
 
 // Experts that the tokens of a prompt are routed to, one list [n * k] a MoE layer. All layers have the same k.
 std::vector<std::vector<std::int32_t>> prompt_routes(const model::Decoder& decoder,
