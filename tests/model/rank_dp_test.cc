@@ -21,6 +21,14 @@ std::vector<std::int32_t> prompt_of(std::int32_t group) {
   return ids;
 }
 
+ToyOptions small() {
+  ToyOptions o;
+  o.hidden = 256;
+  o.moe_intermediate = 128;
+  o.dense_intermediate = 256;
+  return o;
+}
+
 TestDecoderOptions computed_in(DType compute) {
   TestDecoderOptions options;
   options.compute = compute;
@@ -52,7 +60,7 @@ std::vector<std::vector<float>> dp_logits(const std::string& folder, const Paral
 class RankDp : public ::testing::TestWithParam<MoeA2a> {};
 
 TEST_P(RankDp, EveryGroupGetsWhatOneRankGives) {
-  const ToyModel toy;
+  const ToyModel toy(small());
   const TestDecoderOptions options = computed_in(DType::f32);
   const TestDecoder whole = load_test_decoder(toy.folder(), options);
   for (const ParallelSizes& sizes : {with_dp(2, 1, 2, GetParam()), with_dp(4, 2, 2, GetParam()),
@@ -75,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(A2a, RankDp, ::testing::Values(MoeA2a::none, MoeA2a::al
 
 // Attention whole on every rank, slot rows summed at home: nothing is summed in another order.
 TEST(RankDp, AllToAllWithWholeAttentionGivesTheBitsOfOneRank) {
-  const ToyModel toy;
+  const ToyModel toy(small());
   const TestDecoderOptions options = computed_in(DType::bf16);
   const TestDecoder whole = load_test_decoder(toy.folder(), options);
   for (const std::int32_t ranks : {2, 3, 4}) {
@@ -88,7 +96,7 @@ TEST(RankDp, AllToAllWithWholeAttentionGivesTheBitsOfOneRank) {
 
 // 8 experts on 3 ranks hold 3, 3 and 2; layers 0 and 2 have experts. Rows of a slot are the routes to its expert.
 TEST(RankDp, RowsOfSlotsAreCounted) {
-  const ToyModel toy;
+  const ToyModel toy(small());
   const std::vector<std::int32_t> prompt = prompt_of(0);
   const TestDecoder whole = load_test_decoder(toy.folder(), computed_in(DType::f32));
   const std::vector<std::vector<std::int32_t>> routes = prompt_routes(*whole.decoder, prompt);
