@@ -4,6 +4,7 @@
 #include "cuda/route.h"
 #include "cuda/route_input.cuh"
 #include "cuda/route_sort.cuh"
+#include "cuda/route_write.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -132,6 +133,21 @@ __device__ OwnRows own_rows(const RouteArgs& a, const SortMemory& m, std::int64_
   return own;
 }
 
+// Equal numbers of pieces for each block, in the order of the tokens.
+__device__ PieceRange even_share(const RouteArgs& a) {
+  const std::uint32_t of_token = pieces_of_token(a.k_blocks);
+  const auto total = static_cast<std::uint32_t>(a.plan.tokens) * of_token;
+  const std::uint32_t each = (total + gridDim.x - 1) / gridDim.x, begin = each * blockIdx.x;
+  PieceRange p;
+  p.divisor = of_token;
+  if (begin >= total) return p;
+  const std::uint32_t first = begin / of_token;
+  p.first_token = first;
+  p.begin = begin - first * of_token;
+  p.end = (begin + each < total ? begin + each : total) - first * of_token;
+  return p;
+}
+
 // Every block sorts all routes; block 0 writes the tables; each block writes its share of the input rows.
 __global__ void __launch_bounds__(kMostThreads, 1) route_one_pass(const __grid_constant__ RouteArgs a) {
   extern __shared__ std::int32_t shared[];
@@ -139,10 +155,8 @@ __global__ void __launch_bounds__(kMostThreads, 1) route_one_pass(const __grid_c
   wait_for_previous_kernel();
   const SortMemory m = sort_memory(a, shared);
   const RouteRange all = route_range(a, 0, a.plan.routes());
-  const std::int64_t units = units_of_token(a), total = a.plan.tokens * units;
-  const std::int64_t each = (total + gridDim.x - 1) / gridDim.x, begin = each * blockIdx.x;
-  const std::int64_t end = begin + each < total ? begin + each : total;
-  bring_units_near(a, begin, end);
+  const PieceRange pieces = even_share(a);
+  bring_pieces_near(a, pieces);
   clear_ready(a);
   for (std::int64_t i = threadIdx.x * 32; blockIdx.x == 0 && a.later != nullptr && i < a.plan.routes();
        i += blockDim.x * 32) {
@@ -152,10 +166,10 @@ __global__ void __launch_bounds__(kMostThreads, 1) route_one_pass(const __grid_c
   add_up_warps(a, m.counts, m.rows);
   lay_out_experts(a, m.sums, blockIdx.x == 0, m.rows, m.first);
   // Several blocks may write the routes of one token: the same values.
-  const std::int64_t first = begin < end ? begin / units : 0, last = begin < end ? (end - 1) / units : -1;
-  const OwnRows own = own_rows(a, m, first, last + 1);
+  const std::int64_t last = pieces.begin < pieces.end ? pieces.first_token + pieces.at(pieces.end - 1).token + 1 : 0;
+  const OwnRows own = own_rows(a, m, pieces.first_token, last);
   place_routes(a, all, m.counts, m.first, [&](std::int64_t r, std::int32_t row) { own.write(a, r, row); });
-  write_input(a, begin, end, own.rows, first, last + 1);
+  write_input(a, pieces, own.rows, last);
 }
 
 __device__ RouteRange block_range(const RouteArgs& a) {
@@ -195,7 +209,8 @@ __global__ void __launch_bounds__(kPassThreads, 2) route_place(const __grid_cons
   const std::int64_t first = range.begin / a.plan.top_k, last = range.end / a.plan.top_k;
   const OwnRows own = own_rows(a, m, first, last);
   place_routes(a, range, m.counts, before, [&](std::int64_t r, std::int32_t row) { own.write(a, r, row); });
-  write_input(a, first * units_of_token(a), last * units_of_token(a), own.rows, first, last);
+  const auto tokens = static_cast<std::uint32_t>(last - first);
+  write_input(a, {0, tokens * pieces_of_token(a.k_blocks), first, tokens > 0 ? tokens : 1, true}, own.rows, last);
 }
 
 }  // namespace

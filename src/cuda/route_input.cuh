@@ -1,4 +1,5 @@
-// The other half of R (route.h): rows of GEMM1 input in the order of the sort, as functions of one block.
+// The other half of R (route.h): rows of GEMM1 input and their codes, and how one warp writes a K block of them. Used
+// by the kernel for a few routes, and by route_write.cuh for more.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -153,69 +154,6 @@ __device__ inline std::int64_t fp8_column(std::int64_t block) { return block * 1
 // Units of work are pairs of K blocks (bf16) or K blocks (fp8) of a token.
 __device__ inline std::int64_t units_of_token(const RouteArgs& a) {
   return a.form == InputForm::bf16 ? (a.k_blocks + 1) / 2 : a.k_blocks;
-}
-
-// Scales of whole rows, of tokens [first, last). rows [.., k] from first on.
-__device__ inline void write_dynamic_scales(const RouteArgs& a, std::int64_t first, std::int64_t last,
-                                            const std::int32_t* rows) {
-  const int lane = threadIdx.x % 32;
-  for (std::int64_t t = first + threadIdx.x / 32; t < last; t += blockDim.x / 32) {
-    const std::int32_t* row = rows + (t - first) * a.plan.top_k;
-    const float scale = dynamic_scale(a, InputRow(a, t));
-    for (std::int32_t s = lane; s < a.plan.top_k; s += 32) {
-      if (row[s] >= 0) a.scales[row[s]] = scale;
-    }
-  }
-  __syncthreads();
-}
-
-// Has the first units of a block on their way from memory while it sorts.
-__device__ inline void bring_units_near(const RouteArgs& a, std::int64_t begin, std::int64_t end) {
-  constexpr int kLineColumns = 64;  // of 128 bytes
-  const std::int64_t units = units_of_token(a);
-  for (std::int64_t u = begin + threadIdx.x / 2; u < end; u += blockDim.x / 2) {
-    const std::int64_t column = u % units * 128 + threadIdx.x % 2 * kLineColumns;
-    const auto* row = static_cast<const __nv_bfloat16*>(a.hidden) + u / units * a.hidden_row_stride;
-    if (column < a.width) asm volatile("prefetch.global.L2 [%0];" ::"l"(row + column));
-  }
-}
-
-inline constexpr int kUnitsAhead = 4;  // that a warp loads before it writes the first
-
-// Writes units [begin, end) of the batch, unit u = token * units + block, all of tokens [first_token, last_token).
-// rows [.., k] from first_token on; lane s of a warp holds the row of slot s, k <= 32.
-__device__ inline void write_input(const RouteArgs& a, std::int64_t begin, std::int64_t end, const std::int32_t* rows,
-                                   std::int64_t first_token, std::int64_t last_token) {
-  const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  const std::int64_t units = units_of_token(a);
-  const bool bf16 = a.form == InputForm::bf16;
-  if (a.form == InputForm::fp8_dynamic) write_dynamic_scales(a, first_token, last_token, rows);
-  for (std::int64_t base = begin + threadIdx.x / 32; base < end; base += warps * kUnitsAhead) {
-    __nv_bfloat16 v[kUnitsAhead][4];
-    std::int32_t row[kUnitsAhead];
-#pragma unroll
-    for (int i = 0; i < kUnitsAhead; ++i) {
-      const std::int64_t u = base + static_cast<std::int64_t>(i) * warps, t = u < end ? u / units : first_token;
-      row[i] = u < end && lane < a.plan.top_k ? rows[(t - first_token) * a.plan.top_k + lane] : -1;
-      const InputRow x(a, t);
-      if (u < end) x.load4(bf16 ? bf16_column(u % units) : fp8_column(u % units), v[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < kUnitsAhead; ++i) {
-      const std::int64_t block = (base + static_cast<std::int64_t>(i) * warps) % units;
-      const unsigned some = __ballot_sync(0xFFFFFFFFu, row[i] >= 0);
-      if (some == 0) continue;
-      const auto row_of = [&](std::int32_t s) { return __shfl_sync(0xFFFFFFFFu, row[i], s); };
-      if (bf16) {
-        write_bf16_block(a, v[i], bf16_block_of(block), row_of);
-        continue;
-      }
-      float f[4];
-      for (int j = 0; j < 4; ++j) f[j] = __bfloat162float(v[i][j]);
-      const std::int32_t any = __shfl_sync(0xFFFFFFFFu, row[i], __ffs(some) - 1);
-      write_fp8_block(a, f, block, a.form == InputForm::fp8_dynamic ? a.scales[any] : a.static_scale, row_of);
-    }
-  }
 }
 
 }  // namespace sluice::cuda

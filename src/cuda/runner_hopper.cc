@@ -38,6 +38,7 @@ sm90::Plan choose(const sm90::Shape& shape, const LayerSpec& layer, std::int64_t
       sm90::choose_plan(shape, layer.activation.kind, tokens, top_k, layer.routing.total_experts(), processors);
   if (row_invariant) plan.split = 1;
   if (options.token_tile != 0) plan.token_tile = options.token_tile;
+  plan.half_tiles = plan.half_tiles && plan.token_tile <= sm90::kMostHalfTileRows;
   if (options.split != 0) plan.split = options.split;
   return plan;
 }

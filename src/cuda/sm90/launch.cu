@@ -146,7 +146,7 @@ cudaError_t prepare_kernels() {
 cudaError_t launch_experts(const ExpertArgs& a, cudaStream_t stream) {
   const Extents e = extents(a.shape);
   if (a.plan.split > e.k_blocks1 || a.plan.split > e.k_blocks2) return cudaErrorInvalidValue;
-  if (a.plan.half_tiles && a.plan.token_tile > 16) return cudaErrorInvalidValue;
+  if (a.plan.half_tiles && a.plan.token_tile > kMostHalfTileRows) return cudaErrorInvalidValue;
 
   GemmArgs g = make_args(a);
   const bool curve = make_curve(a.activation, g.curve);

@@ -156,6 +156,8 @@ __host__ __device__ constexpr std::int32_t fp8_intermediate_column(std::int32_t 
 
 // ---- Both GEMMs ---------------------------------------------------------------------------------------------------
 
+inline constexpr std::int32_t kMostHalfTileRows = 16;  // token tiles that half row tiles go with
+
 // How the kernels run, chosen from sizes alone. The routing kernel needs token_tile.
 struct Plan {
   std::int32_t token_tile = 16;  // rows of a token tile at most: 8, 16, 32, 64 or 128

@@ -1,0 +1,184 @@
+// R for many routes (route.h): a block writes its share of the rows of GEMM1 input, a warp at a time four K blocks of a
+// token. Bound by writing T k rows; 16 bytes a lane, 8 lanes a K block, so that a store of a warp fills four lines.
+#pragma once
+
+#include "cuda/route_input.cuh"
+
+namespace sluice::cuda {
+
+inline constexpr int kPieceBlocks = 4;  // K blocks of a piece
+inline constexpr int kChunkLanes = 8;   // of a K block
+
+// A block's share of the batch, cut into pieces. By column: all its tokens for one group of K blocks, then for the
+// next, so that all blocks write the same part of the image, where neighbouring tokens meet in memory.
+struct PieceRange {
+  std::uint32_t begin = 0, end = 0;
+  std::int64_t first_token = 0;
+  std::uint32_t divisor = 1;  // tokens of the share by column, else pieces of a token
+  bool by_column = false;
+
+  struct Place {
+    std::int64_t token;  // from first_token on
+    std::int32_t group;
+  };
+  __device__ Place at(std::uint32_t piece) const {
+    const std::uint32_t q = piece / divisor, r = piece - q * divisor;
+    return by_column ? Place{r, static_cast<std::int32_t>(q)} : Place{q, static_cast<std::int32_t>(r)};
+  }
+};
+
+__host__ __device__ inline std::uint32_t pieces_of_token(std::int32_t k_blocks) {
+  return static_cast<std::uint32_t>((k_blocks + kPieceBlocks - 1) / kPieceBlocks);
+}
+
+// Scales of whole rows, of tokens [first, last). rows [.., k] from first on.
+__device__ inline void write_dynamic_scales(const RouteArgs& a, std::int64_t first, std::int64_t last,
+                                            const std::int32_t* rows) {
+  const int lane = threadIdx.x % 32;
+  for (std::int64_t t = first + threadIdx.x / 32; t < last; t += blockDim.x / 32) {
+    const std::int32_t* row = rows + (t - first) * a.plan.top_k;
+    const float scale = dynamic_scale(a, InputRow(a, t));
+    for (std::int32_t s = lane; s < a.plan.top_k; s += 32) {
+      if (row[s] >= 0) a.scales[row[s]] = scale;
+    }
+  }
+  __syncthreads();
+}
+
+// Has the pieces of a block on their way from memory while it sorts.
+__device__ inline void bring_pieces_near(const RouteArgs& a, const PieceRange& range) {
+  constexpr std::uint32_t kLineColumns = 64;
+  const std::uint32_t columns = kPieceBlocks * (a.form == InputForm::bf16 ? 64 : 128), lines = columns / kLineColumns;
+  for (std::uint32_t i = range.begin * lines + threadIdx.x; i < range.end * lines; i += blockDim.x) {
+    const PieceRange::Place at = range.at(i / lines);
+    const std::int64_t column = at.group * std::int64_t{columns} + i % lines * kLineColumns;
+    const auto* row =
+        static_cast<const __nv_bfloat16*>(a.hidden) + (range.first_token + at.token) * a.hidden_row_stride;
+    if (column < a.width) asm volatile("prefetch.global.L2 [%0];" ::"l"(row + column));
+  }
+}
+
+// The 16 bytes of the image that a lane writes of a piece, for each of Vectors x 8 columns that it read.
+template <bool Fp8>
+struct Chunk {
+  static constexpr int kVectors = Fp8 ? 2 : 1;
+  static constexpr int kColumns = 8 * kVectors;
+  uint4 v[kVectors];
+
+  // `vector`: the row can be read 16 bytes at a time.
+  __device__ void load(const InputRow& x, std::int64_t column, bool vector) {
+    if (vector && column + kColumns <= x.width) {
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) v[i] = *reinterpret_cast<const uint4*>(x.data + column + 8 * i);
+      return;
+    }
+    for (int i = 0; i < kVectors; ++i) {
+      __nv_bfloat16 e[8];
+      for (int j = 0; j < 8; ++j) {
+        e[j] = column + 8 * i + j < x.width ? x.data[column + 8 * i + j] : __float2bfloat16(0.0f);
+      }
+      v[i] = *reinterpret_cast<const uint4*>(e);
+    }
+  }
+
+  __device__ float value(int i) const { return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(v)[i]); }
+
+  __device__ void multiply(float weight) {
+    auto* e = reinterpret_cast<__nv_bfloat16*>(v);
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) e[i] = __float2bfloat16_rn(__fmul_rn(weight, value(i)));
+  }
+
+  // Largest magnitude of the K block, to all of its lanes.
+  __device__ float block_amax() const {
+    float amax = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) amax = fmaxf(amax, counted_magnitude(value(i)));
+#pragma unroll
+    for (int d = 1; d < kChunkLanes; d *= 2) amax = fmaxf(amax, __shfl_xor_sync(0xFFFFFFFFu, amax, d));
+    return amax;
+  }
+
+  __device__ uint4 codes(float scale) const {
+    const float inverse = __fdiv_rn(1.0f, scale);
+    std::uint32_t word[4];
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const float q[4] = {value(4 * w), value(4 * w + 1), value(4 * w + 2), value(4 * w + 3)};
+      word[w] = e4m3_codes(q, scale, inverse);
+    }
+    return make_uint4(word[0], word[1], word[2], word[3]);
+  }
+};
+
+// A piece into the padded row of each of its routes; lane s of the warp holds the row of slot s. k <= 32.
+template <bool Fp8>
+__device__ inline void write_piece(const RouteArgs& a, const Chunk<Fp8>& chunk, std::int32_t group, std::int32_t row) {
+  const int lane = threadIdx.x % 32, c = lane % kChunkLanes;
+  const std::int32_t kb = group * kPieceBlocks + lane / kChunkLanes;
+  const unsigned some = __ballot_sync(0xFFFFFFFFu, row >= 0);
+  if (some == 0) return;
+  uint4 bytes = chunk.v[0];
+  float scale = a.static_scale;
+  if constexpr (Fp8) {
+    if (a.form == InputForm::fp8_dynamic) scale = a.scales[__shfl_sync(0xFFFFFFFFu, row, __ffs(some) - 1)];
+    if (a.form == InputForm::fp8_group) {
+      scale = __fdiv_rn(fmaxf(chunk.block_amax(), kGroupAmaxFloor), kE4m3Largest);
+    }
+    bytes = chunk.codes(scale);
+  }
+  const bool inside = kb < a.k_blocks;
+  const bool scales =
+      Fp8 && c == 0 && inside && (a.form == InputForm::fp8_group || (a.form == InputForm::fp8_static && kb == 0));
+  std::uint8_t* image = a.image + kb * a.padded_rows * sm90::kBlockBytes;
+  float* scale_row = a.scales + (a.form == InputForm::fp8_group ? kb * a.padded_rows : 0);
+  for (unsigned left = some; left != 0; left &= left - 1) {
+    const std::int32_t r = __shfl_sync(0xFFFFFFFFu, row, __ffs(left) - 1);
+    if (inside) {
+      *reinterpret_cast<uint4*>(image + std::int64_t{r} * sm90::kBlockBytes + ((c ^ (r & 7)) * 16)) = bytes;
+    }
+    if (scales) scale_row[r] = scale;
+  }
+}
+
+template <bool Fp8>
+__device__ inline void write_pieces(const RouteArgs& a, const PieceRange& range, const std::int32_t* rows) {
+  constexpr int kAhead = Fp8 ? 2 : 4;  // pieces that a warp loads before it writes the first
+  const int lane = threadIdx.x % 32;
+  const std::uint32_t warps = blockDim.x / 32;
+  const bool vector = a.hidden_row_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(a.hidden) % 16 == 0;
+  for (std::uint32_t base = range.begin + threadIdx.x / 32; base < range.end; base += warps * kAhead) {
+    Chunk<Fp8> chunk[kAhead];
+    std::int32_t row[kAhead], group[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const std::uint32_t piece = base + i * warps;
+      row[i] = -1;
+      if (piece >= range.end) continue;
+      const PieceRange::Place at = range.at(piece);
+      group[i] = at.group;
+      if (lane < a.plan.top_k) row[i] = rows[at.token * a.plan.top_k + lane];
+      const InputRow x(a, range.first_token + at.token);
+      const std::int64_t column = (at.group * std::int64_t{32} + lane) * Chunk<Fp8>::kColumns;
+      chunk[i].load(x, column, vector);
+      if (x.weighted) chunk[i].multiply(x.weight);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (base + i * warps < range.end) write_piece<Fp8>(a, chunk[i], group[i], row[i]);
+    }
+  }
+}
+
+// Writes the pieces of `range`, all of tokens [first_token, last_token). rows [.., k] from first_token on.
+__device__ inline void write_input(const RouteArgs& a, const PieceRange& range, const std::int32_t* rows,
+                                   std::int64_t last_token) {
+  if (a.form == InputForm::fp8_dynamic) write_dynamic_scales(a, range.first_token, last_token, rows);
+  if (a.form == InputForm::bf16) {
+    write_pieces<false>(a, range, rows);
+  } else {
+    write_pieces<true>(a, range, rows);
+  }
+}
+
+}  // namespace sluice::cuda
