@@ -29,22 +29,23 @@ __device__ inline std::uint32_t e4m3_code(float value, float scale) {
   return __nv_cvt_float_to_fp8(__fdiv_rn(finite, scale), __NV_SATFINITE, __NV_E4M3);
 }
 
-// Four codes, the first in the lowest byte. Multiplying by the reciprocal gives the code of the exact quotient unless
-// that lies within two units of the last place of a tie (20 bits below those of e4m3), among the subnormals of e4m3, or
-// is no finite number: then the division decides. `inverse` = 1 / scale.
-__device__ inline std::uint32_t e4m3_codes(const float (&v)[4], float scale, float inverse) {
-  constexpr std::uint32_t kTieBits = 0xFFFFFu, kTie = 0x80000u, kNear = 2u;
-  constexpr float kSmallestNormal = 0x1p-6f, kClearlySaturated = 1024.0f;
-  float q[4];
-  bool sure = true;
+// Whether e4m3_codes may take the reciprocal for numbers up to `magnitude`: neither a quotient nor the rest of its
+// check leaves the range of fp32. False for infinity and NaN.
+__device__ inline bool reciprocal_is_exact(float magnitude, float scale, float inverse) {
+  return magnitude < FLT_MAX && magnitude * inverse < 0x1p60f && scale > 0x1p-90f && scale < 0x1p100f;
+}
+
+// Four codes of bf16 numbers, the first in the lowest byte; `inverse` = 1 / scale. By the reciprocal the quotient is
+// corrected by its rest once, which gives the bits of the division for every bf16 number and fp32 scale (all 2^30 pairs
+// of significands were compared); a zero would lose its sign.
+__device__ inline std::uint32_t e4m3_codes(const float (&v)[4], float scale, float inverse, bool by_reciprocal) {
+  if (by_reciprocal) {
+    float q[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    q[i] = __fmul_rn(v[i], inverse);
-    const std::uint32_t from_tie = (__float_as_uint(q[i]) & kTieBits) - (kTie - kNear);
-    const float size = fabsf(q[i]);
-    sure = sure && from_tie > 2 * kNear && size > 1.01f * kSmallestNormal && size < kClearlySaturated;
-  }
-  if (sure) {
+    for (int i = 0; i < 4; ++i) {
+      const float first = __fmul_rn(v[i], inverse);
+      q[i] = copysignf(__fmaf_rn(__fmaf_rn(-first, scale, v[i]), inverse, first), v[i]);
+    }
     const auto low = __nv_cvt_float2_to_fp8x2(make_float2(q[0], q[1]), __NV_SATFINITE, __NV_E4M3);
     const auto high = __nv_cvt_float2_to_fp8x2(make_float2(q[2], q[3]), __NV_SATFINITE, __NV_E4M3);
     return static_cast<std::uint32_t>(low) | static_cast<std::uint32_t>(high) << 16;
@@ -116,13 +117,15 @@ template <class RowOf>
 __device__ inline void write_fp8_block(const RouteArgs& a, const float (&v)[4], std::int64_t kb, float row_scale,
                                        RowOf row_of) {
   const int lane = threadIdx.x % 32;
-  float scale = row_scale;
-  if (a.form == InputForm::fp8_group) {
-    float amax = 0.0f;
-    for (int i = 0; i < 4; ++i) amax = fmaxf(amax, counted_magnitude(v[i]));
-    scale = __fdiv_rn(fmaxf(warp_max(amax), kGroupAmaxFloor), kE4m3Largest);
+  float scale = row_scale, amax = 0.0f;
+  bool number = true;
+  for (int i = 0; i < 4; ++i) {
+    amax = fmaxf(amax, counted_magnitude(v[i]));
+    number = number && v[i] == v[i];
   }
-  const std::uint32_t codes = e4m3_codes(v, scale, __fdiv_rn(1.0f, scale));
+  if (a.form == InputForm::fp8_group) scale = __fdiv_rn(fmaxf(warp_max(amax), kGroupAmaxFloor), kE4m3Largest);
+  const float inverse = __fdiv_rn(1.0f, scale);
+  const std::uint32_t codes = e4m3_codes(v, scale, inverse, number && reciprocal_is_exact(amax, scale, inverse));
   for (std::int32_t s = 0; s < a.plan.top_k; ++s) {
     const std::int32_t r = row_of(s);
     if (r < 0) continue;

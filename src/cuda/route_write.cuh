@@ -89,23 +89,35 @@ struct Chunk {
     for (int i = 0; i < kColumns; ++i) e[i] = __float2bfloat16_rn(__fmul_rn(weight, value(i)));
   }
 
-  // Largest magnitude of the K block, to all of its lanes.
-  __device__ float block_amax() const {
-    float amax = 0.0f;
+  // Largest magnitude of the lane's numbers; infinity or NaN where there is one.
+  __device__ float largest() const {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(v);
+    std::uint32_t most = 0;  // two bf16, whose magnitudes are ordered as integers
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i) amax = fmaxf(amax, counted_magnitude(value(i)));
+    for (int i = 0; i < 4 * kVectors; ++i) most = __vmaxu2(most, words[i] & 0x7FFF7FFFu);
+    return __uint_as_float(max(most << 16, most & 0xFFFF0000u));
+  }
+
+  // Largest counted magnitude of the K block, to all of its lanes.
+  __device__ float block_amax(float largest_of_lane) const {
+    float amax = largest_of_lane;
+    if (!(amax < FLT_MAX)) {
+      amax = 0.0f;
+      for (int i = 0; i < kColumns; ++i) amax = fmaxf(amax, counted_magnitude(value(i)));
+    }
 #pragma unroll
     for (int d = 1; d < kChunkLanes; d *= 2) amax = fmaxf(amax, __shfl_xor_sync(0xFFFFFFFFu, amax, d));
     return amax;
   }
 
-  __device__ uint4 codes(float scale) const {
+  __device__ uint4 codes(float scale, float largest_of_lane) const {
     const float inverse = __fdiv_rn(1.0f, scale);
+    const bool by_reciprocal = reciprocal_is_exact(largest_of_lane, scale, inverse);
     std::uint32_t word[4];
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       const float q[4] = {value(4 * w), value(4 * w + 1), value(4 * w + 2), value(4 * w + 3)};
-      word[w] = e4m3_codes(q, scale, inverse);
+      word[w] = e4m3_codes(q, scale, inverse, by_reciprocal);
     }
     return make_uint4(word[0], word[1], word[2], word[3]);
   }
@@ -121,11 +133,12 @@ __device__ inline void write_piece(const RouteArgs& a, const Chunk<Fp8>& chunk, 
   uint4 bytes = chunk.v[0];
   float scale = a.static_scale;
   if constexpr (Fp8) {
+    const float largest = chunk.largest();
     if (a.form == InputForm::fp8_dynamic) scale = a.scales[__shfl_sync(0xFFFFFFFFu, row, __ffs(some) - 1)];
     if (a.form == InputForm::fp8_group) {
-      scale = __fdiv_rn(fmaxf(chunk.block_amax(), kGroupAmaxFloor), kE4m3Largest);
+      scale = __fdiv_rn(fmaxf(chunk.block_amax(largest), kGroupAmaxFloor), kE4m3Largest);
     }
-    bytes = chunk.codes(scale);
+    bytes = chunk.codes(scale, largest);
   }
   const bool inside = kb < a.k_blocks;
   const bool scales =

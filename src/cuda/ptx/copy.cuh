@@ -16,6 +16,16 @@ __device__ __forceinline__ void bulk_load(std::uint32_t to, const void* from, st
                : "memory");
 }
 
+// The same into all blocks of the cluster in `blocks` (a bit each), at the same addresses and barriers of each.
+__device__ __forceinline__ void bulk_load_multicast(std::uint32_t to, const void* from, std::uint32_t bytes,
+                                                    std::uint32_t barrier, std::uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
+      "%4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
+      : "memory");
+}
+
 // Shared to global, as part of the current group of this thread.
 __device__ __forceinline__ void bulk_store(void* to, std::uint32_t from, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)

@@ -33,9 +33,10 @@ __device__ __forceinline__ void mbarrier_arrive_expect(std::uint32_t barrier, st
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// The same barrier in another block of the cluster; everything written before is visible to who waits there.
+// At a barrier of any block of the cluster. Orders reads of shared memory before it, no writes for the other block (a
+// release at cluster scope would wait for all stores of the thread to reach L2; store_async carries data instead).
 __device__ __forceinline__ void mbarrier_arrive_remote(std::uint32_t cluster_barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(cluster_barrier) : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_barrier) : "memory");
 }
 
 __device__ __forceinline__ bool mbarrier_try_wait(std::uint32_t barrier, std::uint32_t parity) {
@@ -52,7 +53,7 @@ __device__ __forceinline__ void mbarrier_wait(std::uint32_t barrier, std::uint32
   }
 }
 
-// For barriers at which other blocks of the cluster arrive: acquires what they wrote.
+// For barriers that store_async of other blocks of the cluster completes: acquires what they stored.
 __device__ __forceinline__ void mbarrier_wait_cluster(std::uint32_t barrier, std::uint32_t parity) {
   std::uint32_t done = 0;
   while (done == 0) {
@@ -90,9 +91,12 @@ __device__ __forceinline__ std::uint32_t cluster_address(std::uint32_t address, 
   return mapped;
 }
 
-__device__ __forceinline__ void store_cluster(std::uint32_t cluster_address, float a, float b, float c, float d) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(cluster_address), "f"(a), "f"(b), "f"(c),
-               "f"(d)
+// 16 bytes into a block of the cluster, counted there by a barrier of the same block that expects them.
+__device__ __forceinline__ void store_async(std::uint32_t cluster_address, std::uint32_t cluster_barrier,
+                                            std::int32_t a, std::int32_t b, std::int32_t c, std::int32_t d) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                   cluster_address),
+               "r"(a), "r"(b), "r"(c), "r"(d), "r"(cluster_barrier)
                : "memory");
 }
 
@@ -127,8 +131,7 @@ __device__ __forceinline__ void wait_for_previous_kernel() { asm volatile("gridd
 // Lets the next kernel start as blocks of this one leave room.
 __device__ __forceinline__ void allow_next_kernel() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-// ---- Registers
-// --------------------------------------------------------------------------------------------------------
+// ---- Registers ------------------------------------------------------------------------------------------------------
 
 template <int Count>
 __device__ __forceinline__ void registers_grow() {

@@ -64,6 +64,9 @@ struct SharedLayout {
   // Warps that copy staged tiles out: one for each warpgroup where these work on their own.
   static constexpr int kStoringWarps = kDirect ? 0 : NT == 128 ? 2 : 1;
   static constexpr int kMaxSplit = NT <= 16 ? 2 : 1;
+  // Two blocks of a cluster work on two tiles that have weights or token rows in common (gemm_pairs.cuh).
+  static constexpr bool kPaired = NT == 128;
+  static constexpr int kCluster = kPaired ? 2 : 1;  // at least
   // A stage is one K block of a row tile, or two K blocks of a half tile.
   static constexpr bool kHalfTiles = NT <= 16;
   static constexpr int kBlocks = kHalfTiles ? 2 : 1;

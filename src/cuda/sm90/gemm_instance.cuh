@@ -12,9 +12,10 @@ namespace sluice::cuda::sm90 {
 template <int NT, Format F, bool Curve>
 cudaError_t launch_instance(const GemmArgs& args, const LaunchShape& shape, cudaStream_t stream) {
   if (shape.split > SharedLayout<NT>::kMaxSplit) return cudaErrorInvalidValue;
+  const int cluster = std::max(shape.split, SharedLayout<NT>::kCluster);
   cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(shape.sm_count / shape.split * shape.split);
+  config.gridDim = dim3(shape.sm_count / cluster * cluster);
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = SharedLayout<NT>::kBytes;
   config.stream = stream;
@@ -24,16 +25,16 @@ cudaError_t launch_instance(const GemmArgs& args, const LaunchShape& shape, cuda
     a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     a.val.programmaticStreamSerializationAllowed = 1;
   }
-  if (shape.split > 1) {
+  if (cluster > 1) {
     cudaLaunchAttribute& a = attributes[config.numAttrs++];
     a.id = cudaLaunchAttributeClusterDimension;
-    a.val.clusterDim = {static_cast<unsigned>(shape.split), 1, 1};
+    a.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
   }
-  if (shape.split > 1) {
+  if (cluster > 1) {
     int clusters = 0;
     const cudaError_t error = cudaOccupancyMaxActiveClusters(&clusters, expert_gemm<NT, F, Curve>, &config);
     if (error != cudaSuccess) return error;
-    config.gridDim.x = std::min(static_cast<int>(config.gridDim.x), clusters * shape.split);
+    config.gridDim.x = std::min(static_cast<int>(config.gridDim.x), clusters * cluster);
   }
   return cudaLaunchKernelEx(&config, expert_gemm<NT, F, Curve>, args);
 }

@@ -3,12 +3,14 @@
 // Launched by gemm_*.cu. One block of 384 threads per multiprocessor: warpgroups 0 and 1 multiply, warpgroup 2 has a
 // warp that loads weights, one that loads token rows and one that stores tiles of the intermediate. Weights do not
 // depend on the first GEMM, so their loads run ahead of it through the ring; only the token rows of FC2 wait for a
-// counter per token tile. With a cluster of several blocks these share the K range of each tile.
+// counter per token tile. With a cluster of several blocks these share the K range of each tile (few rows), or each has
+// a tile of its own and they share what they load (token tiles of 128, gemm_pairs.cuh).
 #pragma once
 
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/sync.cuh"
 #include "cuda/sm90/gemm_epilogue.cuh"
+#include "cuda/sm90/gemm_pairs.cuh"
 #include "cuda/sm90/gemm_wide.cuh"
 
 namespace sluice::cuda::sm90 {
@@ -27,42 +29,22 @@ __device__ __forceinline__ Place place_of_block() {
 }
 
 template <int NT>
-__device__ __forceinline__ void init_barriers(std::uint32_t base, std::uint32_t split) {
+__device__ __forceinline__ void init_barriers(std::uint32_t base) {
   using S = SharedLayout<NT>;
   constexpr std::uint32_t kWarps = kConsumers / 32;
   for (int s = 0; s < S::kStages; ++s) {
     ptx::mbarrier_init(base + S::kFull + 8 * s, 2);
-    ptx::mbarrier_init(base + S::kEmpty + 8 * s, kWarps);
+    ptx::mbarrier_init(base + S::kEmpty + 8 * s, S::kCluster * kWarps);
   }
+  // Of a pair, block 1 has a reader more: its loader of weights.
+  constexpr std::uint32_t kReaders = 1 + kWarps + S::kStoringWarps;
   for (int i = 0; i < kItemSlots; ++i) {
     ptx::mbarrier_init(base + S::kItemFull + 8 * i, 1);
-    ptx::mbarrier_init(base + S::kItemEmpty + 8 * i, 1 + kWarps + S::kStoringWarps);
+    ptx::mbarrier_init(base + S::kItemEmpty + 8 * i, S::kPaired ? 2 * kReaders + 1 : kReaders);
   }
-  ptx::mbarrier_init(base + S::kReduceFull, split > 1 ? (split - 1) * kWarps : 1);
+  ptx::mbarrier_init(base + S::kReduceFull, 1);
   ptx::mbarrier_init(base + S::kReduceEmpty, kWarps);
   ptx::fence_mbarrier_init();
-}
-
-// Where a row tile lies in the packed weights.
-struct TileSource {
-  const std::uint8_t* codes;  // of K block 0
-  const float* scale;         // of K block 0
-  std::uint32_t bytes;        // of a K block
-  std::uint32_t stride;       // from a K block to the next
-};
-
-__device__ __forceinline__ TileSource tile_source(const GemmSide& side, const WorkItem& w) {
-  const std::int32_t first = w.row_tile * side.tile_records;  // record
-  const std::int32_t packed = first / kTileRecords;
-  const std::int32_t packed_tiles = (side.records + kTileRecords - 1) / kTileRecords;
-  TileSource t;
-  t.stride = min(kTileRecords, side.records - packed * kTileRecords) * kRecordBytes;
-  t.bytes = min(side.tile_records, side.records - first) * kRecordBytes;
-  t.codes = side.weights + w.expert * side.expert_bytes +
-            static_cast<std::int64_t>(packed) * side.k_blocks * kTileRecords * kRecordBytes +
-            (first % kTileRecords) * kRecordBytes;
-  t.scale = side.block_scale + (static_cast<std::int64_t>(w.expert) * packed_tiles + packed) * side.k_blocks * 4;
-  return t;
 }
 
 // K blocks of a stage.
@@ -102,7 +84,7 @@ __device__ __forceinline__ void load_weights(const GemmArgs& args, const WorkLis
       ring.advance();
     }
   }
-  queue.put({-1, 0, 0, 0, 0, 0});
+  queue.put({-1, 0, 0, 0, 0, 0, 0});
 }
 
 // Token rows, with their scales. One thread.
@@ -110,7 +92,7 @@ template <int NT, Format F>
 __device__ __forceinline__ void load_tokens(const GemmArgs& args, const Place& place, const unsigned char* shared,
                                             std::uint32_t base) {
   using S = SharedLayout<NT>;
-  constexpr std::uint32_t kParts = NT == kWideTokens || S::kDirect ? 2 : 1;
+  constexpr std::uint32_t kParts = S::kDirect ? 2 : 1;
   RingCursor<S::kStages> ring;
   ItemReader<NT, false> items(shared, base, true);
   for (WorkItem w; items.next(w);) {
@@ -212,7 +194,7 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
   const Place place = place_of_block();
   const std::int32_t lane = threadIdx.x % 32;
   const std::int32_t warp = threadIdx.x / 32;
-  if (threadIdx.x == 0) init_barriers<NT>(base, place.split);
+  if (threadIdx.x == 0) init_barriers<NT>(base);
   if (place.split > 1) {
     ptx::cluster_sync();
   } else {
@@ -223,9 +205,14 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
   if (warp >= kConsumers / 32) {
     ptx::registers_shrink<NT == kWideTokens ? 40 : 72>();
     const std::int32_t role = warp - kConsumers / 32;
-    if (role == 0 && lane == 0) load_weights<NT, F>(args, WorkList(args), place, base);
-    if (role == 1 && lane == 0) load_tokens<NT, F>(args, place, shared, base);
     const bool staged = F != Format::fp8_tensor || args.h_f32 == nullptr;
+    if constexpr (SharedLayout<NT>::kPaired) {
+      if (role == 0 && lane == 0) load_weights_paired<F>(args, place.rank, shared, base);
+      if (role == 1 && lane == 0) load_tokens_paired<F>(args, place.rank, shared, base);
+    } else {
+      if (role == 0 && lane == 0) load_weights<NT, F>(args, WorkList(args), place, base);
+      if (role == 1 && lane == 0) load_tokens<NT, F>(args, place, shared, base);
+    }
     if constexpr (NT == kWideTokens) {
       if (role >= 2) store_intermediate_wide<F>(args, shared, base, role - 2, lane == 0, staged);
     } else if constexpr (!SharedLayout<NT>::kDirect) {

@@ -20,9 +20,15 @@ struct Consumer {
   std::int32_t lane;
 };
 
+// In a pair the other block writes into this one's stages too.
 template <int NT>
 __device__ __forceinline__ void release_stage(const Consumer& c, std::uint32_t stage) {
-  if (c.lane == 0) ptx::mbarrier_arrive(c.base + SharedLayout<NT>::kEmpty + 8 * stage);
+  const std::uint32_t empty = c.base + SharedLayout<NT>::kEmpty + 8 * stage;
+  if constexpr (SharedLayout<NT>::kPaired) {
+    if (c.lane < 2) ptx::mbarrier_arrive_remote(ptx::cluster_address(empty, c.lane));
+  } else {
+    if (c.lane == 0) ptx::mbarrier_arrive(empty);
+  }
 }
 
 template <int NT>
@@ -180,29 +186,30 @@ __device__ __forceinline__ void multiply_half(const Consumer& c, RingCursor<Shar
   if (blocks % 2 == 1) multiply_half_stage<NT, F, 1>(c, ring, weight_scale, acc);
 }
 
-// Adds the partial sums of the cluster in ascending K order in block 0; `parity` counts the items of this cluster.
+// Adds the partial sums of the cluster in ascending K order in block 0; `sequence` counts the items of this cluster.
 template <int NT>
 __device__ __forceinline__ void reduce_over_cluster(const Consumer& c, std::uint32_t rank, std::uint32_t split,
                                                     std::uint32_t sequence, Accumulators<NT>& acc) {
   using S = SharedLayout<NT>;
   const std::uint32_t thread = c.group * 128 + c.warp * 32 + c.lane;
   constexpr int kVectors = NT / 4;
+  constexpr std::uint32_t kPartBytes = kConsumers * NT * 4;  // of one block
   if (rank != 0) {
-    if (sequence > 0) ptx::mbarrier_wait_cluster(c.base + S::kReduceEmpty, (sequence - 1) & 1);
-    const std::uint32_t to =
-        ptx::cluster_address(c.base + S::kReduceAt + (rank - 1) * kConsumers * NT * 4 + thread * 16, 0);
+    if (sequence > 0) ptx::mbarrier_wait(c.base + S::kReduceEmpty, (sequence - 1) & 1);
+    const std::uint32_t to = ptx::cluster_address(c.base + S::kReduceAt + (rank - 1) * kPartBytes + thread * 16, 0);
+    const std::uint32_t full = ptx::cluster_address(c.base + S::kReduceFull, 0);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const float* d = &acc[v * 4 / (NT / 2)][v * 4 % (NT / 2)];
-      ptx::store_cluster(to + v * kConsumers * 16, d[0], d[1], d[2], d[3]);
+      ptx::store_async(to + v * kConsumers * 16, full, __float_as_int(d[0]), __float_as_int(d[1]), __float_as_int(d[2]),
+                       __float_as_int(d[3]));
     }
-    __syncwarp();
-    if (c.lane == 0) ptx::mbarrier_arrive_remote(ptx::cluster_address(c.base + S::kReduceFull, 0));
     return;
   }
+  if (thread == 0) ptx::mbarrier_arrive_expect(c.base + S::kReduceFull, (split - 1) * kPartBytes);
   ptx::mbarrier_wait_cluster(c.base + S::kReduceFull, sequence & 1);
   for (std::uint32_t r = 1; r < split; ++r) {
-    const unsigned char* from = c.shared + S::kReduceAt + (r - 1) * kConsumers * NT * 4 + thread * 16;
+    const unsigned char* from = c.shared + S::kReduceAt + (r - 1) * kPartBytes + thread * 16;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const float4 p = *reinterpret_cast<const float4*>(from + v * kConsumers * 16);

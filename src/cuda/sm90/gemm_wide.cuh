@@ -354,7 +354,7 @@ __device__ __forceinline__ void store_intermediate_wide(const GemmArgs& args, co
   constexpr int kBlocks = F == Format::bf16 ? 2 : 1;
   ItemReader<kWideTokens, true> items(shared, base, leader);
   for (WorkItem w; items.next(w);) {
-    if (w.side == 1 || !staged) continue;
+    if (w.side == 1 || !staged || w.rows == 0) continue;
     const std::int32_t rows = min(w.rows - group * kWideGroup, kWideGroup);
     if (rows > 0) ptx::barrier_sync(kWideStaged + group, kWideStoringThreads);
     if (leader && rows > 0) {

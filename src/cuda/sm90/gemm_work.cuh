@@ -16,6 +16,7 @@ struct WorkItem {
   std::int32_t expert;
   std::int32_t first_row;
   std::int32_t rows;
+  std::int32_t common;  // gemm_pairs.cuh: what the blocks of a pair both read
 };
 
 // Items are numbered FC1 first; within a side by expert, then row tile, then token tile, so that neighbours share
@@ -43,6 +44,7 @@ class WorkList {
     w.expert = t.expert;
     w.first_row = t.first_row;
     w.rows = t.rows;
+    w.common = 0;
     return w;
   }
 
@@ -89,7 +91,7 @@ class ItemWriter {
     ptx::mbarrier_wait(base_ + S::kItemEmpty + 8 * slot_, phase_ ^ 1);
     const std::uint32_t to = base_ + S::kItems + slot_ * kItemBytes;
     ptx::store_shared(to, w.side, w.row_tile, w.token_tile, w.expert);
-    ptx::store_shared(to + 16, w.first_row, w.rows, 0, 0);
+    ptx::store_shared(to + 16, w.first_row, w.rows, w.common, 0);
     ptx::mbarrier_arrive(base_ + S::kItemFull + 8 * slot_);
     slot_ = (slot_ + 1) % kItemSlots;
     if (slot_ == 0) phase_ ^= 1;
@@ -99,22 +101,38 @@ class ItemWriter {
   std::uint32_t base_, slot_ = 0, phase_ = 0;
 };
 
-// Read by each other role: every consumer warp, the loader of tokens (one thread), storing warps.
+// Read by each other role: every consumer warp, the loader of tokens (one thread), storing warps. Blocks of a pair get
+// their items from block 0 (gemm_pairs.cuh) and say there that they have read them.
 template <int NT, bool WholeWarp>
 class ItemReader {
  public:
   __device__ ItemReader(const unsigned char* shared, std::uint32_t base, bool arrives)
       : shared_(shared), base_(base), arrives_(arrives) {}
+  // Announces the next item's bytes: one reader of block 1 of a pair, before next().
+  __device__ void expect() const {
+    ptx::mbarrier_arrive_expect(base_ + SharedLayout<NT>::kItemFull + 8 * slot_, kItemBytes);
+  }
   // False after the last item.
   __device__ bool next(WorkItem& w) {
     using S = SharedLayout<NT>;
-    ptx::mbarrier_wait(base_ + S::kItemFull + 8 * slot_, phase_);
+    const std::uint32_t full = base_ + S::kItemFull + 8 * slot_, empty = base_ + S::kItemEmpty + 8 * slot_;
+    if constexpr (S::kPaired) {
+      ptx::mbarrier_wait_cluster(full, phase_);
+    } else {
+      ptx::mbarrier_wait(full, phase_);
+    }
     const unsigned char* from = shared_ + S::kItems + slot_ * kItemBytes;
     const int4 a = *reinterpret_cast<const int4*>(from);
-    const int2 b = *reinterpret_cast<const int2*>(from + 16);
-    w = {a.x, a.y, a.z, a.w, b.x, b.y};
+    const int4 b = *reinterpret_cast<const int4*>(from + 16);
+    w = {a.x, a.y, a.z, a.w, b.x, b.y, b.z};
     if constexpr (WholeWarp) __syncwarp();
-    if (arrives_) ptx::mbarrier_arrive(base_ + S::kItemEmpty + 8 * slot_);
+    if (arrives_) {
+      if constexpr (S::kPaired) {
+        ptx::mbarrier_arrive_remote(ptx::cluster_address(empty, 0));
+      } else {
+        ptx::mbarrier_arrive(empty);
+      }
+    }
     slot_ = (slot_ + 1) % kItemSlots;
     if (slot_ == 0) phase_ ^= 1;
     return w.side >= 0;
@@ -138,6 +156,28 @@ struct RingCursor {
     }
   }
 };
+
+// Where a row tile lies in the packed weights.
+struct TileSource {
+  const std::uint8_t* codes;  // of K block 0
+  const float* scale;         // of K block 0
+  std::uint32_t bytes;        // of a K block
+  std::uint32_t stride;       // from a K block to the next
+};
+
+__device__ __forceinline__ TileSource tile_source(const GemmSide& side, const WorkItem& w) {
+  const std::int32_t first = w.row_tile * side.tile_records;  // record
+  const std::int32_t packed = first / kTileRecords;
+  const std::int32_t packed_tiles = (side.records + kTileRecords - 1) / kTileRecords;
+  TileSource t;
+  t.stride = min(kTileRecords, side.records - packed * kTileRecords) * kRecordBytes;
+  t.bytes = min(side.tile_records, side.records - first) * kRecordBytes;
+  t.codes = side.weights + w.expert * side.expert_bytes +
+            static_cast<std::int64_t>(packed) * side.k_blocks * kTileRecords * kRecordBytes +
+            (first % kTileRecords) * kRecordBytes;
+  t.scale = side.block_scale + (static_cast<std::int64_t>(w.expert) * packed_tiles + packed) * side.k_blocks * 4;
+  return t;
+}
 
 // K blocks [begin, end) of one block of a cluster.
 struct KRange {

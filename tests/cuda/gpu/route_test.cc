@@ -41,6 +41,14 @@ struct RouteInputs {
   std::vector<float> weights;
 };
 
+// Zeros of both signs, subnormals, the largest numbers, infinities, and NaN of both signs (whose sign a product may
+// lose).
+Bf16 odd_number(Random& random, bool weighted) {
+  constexpr std::uint16_t kOdd[] = {0x0000, 0x8000, 0x0001, 0x807F, 0x0080, 0x7F7F,
+                                    0xFF7F, 0x7F80, 0xFF80, 0x7FC0, 0xFFC0};
+  return Bf16{kOdd[random.below(weighted ? 9 : 11)]};
+}
+
 RouteInputs make_inputs(const RouteCase& c, std::uint64_t seed) {
   Random random(seed);
   RouteInputs in;
@@ -53,6 +61,7 @@ RouteInputs make_inputs(const RouteCase& c, std::uint64_t seed) {
   }
   for (std::int64_t i = 0; i < c.tokens * (c.width + c.spare_columns); ++i) {
     in.hidden.push_back(to_bf16(random.symmetric(1.0f) * (random.below(50) == 0 ? 300.0f : 1.0f)));
+    if (random.below(300) == 0) in.hidden.back() = odd_number(random, c.weighted);
   }
   for (std::int64_t t = 0; t < c.tokens * c.top_k; ++t) in.weights.push_back(0.25f + random.unit());
   if (c.tokens > 2) std::fill_n(in.hidden.begin() + (c.width + c.spare_columns), c.width, Bf16{});  // a row of zeros

@@ -1,0 +1,211 @@
+// Pairs of blocks for token tiles of 128: the loading side of the expert GEMM kernel where two blocks of a cluster work
+// on tiles that have something in common, which each loads half of, into both.
+//
+// A block takes 48 KB from L2 in the time of 1,024 cycles of products, which is about what L2 gives; two token tiles of
+// one row tile need 32 KB a block. Block 0 takes items for both and puts them into both queues. A stage is free when
+// the consumers of both blocks have given it back, since either block may write into it.
+#pragma once
+
+#include "cuda/sm90/gemm_work.cuh"
+
+namespace sluice::cuda::sm90 {
+
+// WorkItem::common of both blocks of a pair.
+enum : std::int32_t {
+  kCommonWeights = 0,  // two token tiles of a row tile
+  kCommonTokens = 1,   // two row tiles of a token tile
+  kAlone = 2,          // block 0 only; block 1 has no rows
+};
+
+// The items of a side: each token tile has half as many slots as there are row tiles. Within an expert come pairs of
+// token tiles by row tile, then single token tiles, with two row tiles each. A last tile of one warpgroup is a single
+// one: beside a full tile it would leave its block idle for half of the time.
+class PairList {
+ public:
+  using S = SharedLayout<128>;
+
+  __device__ explicit PairList(const GemmArgs& args) : args_(args) {
+    const std::int32_t tiles = __ldg(args.routes.tile_count);
+    first_ = args.run_first ? tiles * slots(0) : 0;
+    total_ = first_ + (args.run_second ? tiles * slots(1) : 0);
+  }
+
+  __device__ std::int32_t total() const { return total_; }
+
+  // False for a slot without an item.
+  __device__ bool items(std::int32_t index, WorkItem& a, WorkItem& b) const {
+    const std::int32_t side = index < first_ ? 0 : 1, q = side == 0 ? index : index - first_;
+    const std::int32_t row_tiles = args_.sides[side].tiles, of_tile = slots(side);
+    const TokenTile t = load(q / of_tile);
+    const TokenTile last = load(t.first + t.count - 1);
+    const std::int32_t pairs = (last.rows <= 64 ? t.count - 1 : t.count) / 2;
+    const std::int32_t local = q - t.first * of_tile, single = local - pairs * 2 * of_tile;
+    if (single < 0) {
+      const std::int32_t row_tile = local / pairs, first = t.first + 2 * (local - row_tile * pairs);
+      a = item(side, row_tile, first, load(first), kCommonWeights);
+      b = item(side, row_tile, first + 1, load(first + 1), kCommonWeights);
+      return row_tile < row_tiles;
+    }
+    const std::int32_t of_expert = single / of_tile, row_tile = 2 * (single - of_expert * of_tile);
+    const std::int32_t tile = t.first + 2 * pairs + of_expert;
+    const bool alone = row_tile + 1 == row_tiles;
+    a = item(side, row_tile, tile, load(tile), alone ? kAlone : kCommonTokens);
+    b = a;
+    b.row_tile = alone ? row_tile : row_tile + 1;
+    b.rows = alone ? 0 : a.rows;
+    return true;
+  }
+
+ private:
+  __device__ std::int32_t slots(int side) const { return (args_.sides[side].tiles + 1) / 2; }
+
+  __device__ static WorkItem item(std::int32_t side, std::int32_t row_tile, std::int32_t index, const TokenTile& t,
+                                  std::int32_t common) {
+    return {side, row_tile, index, t.expert, t.first_row, t.rows, common};
+  }
+
+  __device__ TokenTile load(std::int32_t index) const {
+    const int4* p = reinterpret_cast<const int4*>(args_.routes.tiles + index);
+    const int4 a = __ldg(p);
+    return {a.x, a.y, a.z, a.w, __ldg(reinterpret_cast<const int*>(p + 1)), {}};
+  }
+
+  const GemmArgs& args_;
+  std::int32_t first_, total_;
+};
+
+// Both queues, written by the loader of weights of block 0. That of block 1 announces in its own what it waits for.
+class PairWriter {
+ public:
+  using S = SharedLayout<128>;
+
+  __device__ explicit PairWriter(std::uint32_t base) : base_(base) {}
+  __device__ void put(const WorkItem& a, const WorkItem& b) {
+    ptx::mbarrier_wait(base_ + S::kItemEmpty + 8 * slot_, phase_ ^ 1);
+    ptx::mbarrier_arrive_expect(base_ + S::kItemFull + 8 * slot_, kItemBytes);
+    put_into(0, a);
+    put_into(1, b);
+    slot_ = (slot_ + 1) % kItemSlots;
+    if (slot_ == 0) phase_ ^= 1;
+  }
+
+ private:
+  __device__ void put_into(std::uint32_t block, const WorkItem& w) const {
+    const std::uint32_t to = ptx::cluster_address(base_ + S::kItems + slot_ * kItemBytes, block);
+    const std::uint32_t full = ptx::cluster_address(base_ + S::kItemFull + 8 * slot_, block);
+    ptx::store_async(to, full, w.side, w.row_tile, w.token_tile, w.expert);
+    ptx::store_async(to + 16, full, w.first_row, w.rows, w.common, 0);
+  }
+
+  std::uint32_t base_, slot_ = 0, phase_ = 0;
+};
+
+// What a block loads of something of `units` equal parts, and whether the other block gets it too.
+struct Share {
+  std::uint32_t first = 0, count = 0;  // units loaded here
+  bool both = false;
+
+  __device__ Share(std::uint32_t units, std::uint32_t rank, std::int32_t common, std::int32_t in_common) {
+    if (common == in_common) {
+      const std::uint32_t half = (units + 1) / 2;
+      first = rank == 0 ? 0 : half;
+      count = rank == 0 ? half : units - half;
+      both = true;
+    } else if (common != kAlone || rank == 0) {
+      count = units;
+    }
+  }
+};
+
+__device__ __forceinline__ void load_share(std::uint32_t to, const void* from, std::uint32_t bytes,
+                                           std::uint32_t barrier, bool both) {
+  constexpr std::uint16_t kBoth = 3;
+  if (bytes == 0) return;
+  if (both) {
+    ptx::bulk_load_multicast(to, from, bytes, barrier, kBoth);
+  } else {
+    ptx::bulk_load(to, from, bytes, barrier);
+  }
+}
+
+// The K blocks of one item.
+template <Format F>
+__device__ __forceinline__ void load_weights_of(const GemmArgs& args, const WorkItem& w, std::uint32_t rank,
+                                                std::uint32_t base, RingCursor<SharedLayout<128>::kStages>& ring) {
+  using S = SharedLayout<128>;
+  const GemmSide& side = args.sides[w.side];
+  const TileSource source = tile_source(side, w);
+  const Share share(source.bytes / kRecordBytes, rank, w.common, kCommonWeights);
+  const bool scales = F == Format::fp8_block && (share.both ? rank == 0 : share.count > 0);
+  const std::uint32_t arriving = share.both || share.count > 0 ? source.bytes + (F == Format::fp8_block ? 16 : 0) : 0;
+  const std::uint8_t* codes = source.codes + share.first * kRecordBytes;
+  for (std::int32_t kb = 0; kb < side.k_blocks; ++kb) {
+    const std::uint32_t full = base + S::kFull + 8 * ring.stage;
+    ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
+    ptx::mbarrier_arrive_expect(full, arriving);
+    load_share(base + S::kA + ring.stage * S::kStageA + share.first * kRecordBytes,
+               codes + static_cast<std::int64_t>(kb) * source.stride, share.count * kRecordBytes, full, share.both);
+    if (scales) {
+      load_share(base + S::kScales + ring.stage * S::kScaleBytes, source.scale + kb * 4, 16, full, share.both);
+    }
+    ring.advance();
+  }
+}
+
+// One thread of each block; that of block 0 takes the items.
+template <Format F>
+__device__ __forceinline__ void load_weights_paired(const GemmArgs& args, std::uint32_t rank,
+                                                    const unsigned char* shared, std::uint32_t base) {
+  RingCursor<SharedLayout<128>::kStages> ring;
+  if (rank != 0) {
+    ItemReader<128, false> items(shared, base, true);
+    for (WorkItem w; items.expect(), items.next(w);) load_weights_of<F>(args, w, rank, base, ring);
+    return;
+  }
+  const PairList work(args);
+  PairWriter queues(base);
+  for (WorkCursor at(args, 0, 0, false); at.index() < work.total(); at.next()) {
+    WorkItem a, b;
+    if (!work.items(at.index(), a, b)) continue;
+    queues.put(a, b);
+    load_weights_of<F>(args, a, rank, base, ring);
+  }
+  queues.put({-1, 0, 0, 0, 0, 0, 0}, {-1, 0, 0, 0, 0, 0, 0});
+}
+
+// Token rows, with their scales. One thread of each block.
+template <Format F>
+__device__ __forceinline__ void load_tokens_paired(const GemmArgs& args, std::uint32_t rank,
+                                                   const unsigned char* shared, std::uint32_t base) {
+  using S = SharedLayout<128>;
+  constexpr std::uint32_t kGroupBytes = kRowGroup * kBlockBytes;
+  constexpr std::uint32_t kScaleBytes = F == Format::fp8_block ? kRowGroup * 4 : 0;
+  RingCursor<S::kStages> ring;
+  ItemReader<128, false> items(shared, base, true);
+  for (WorkItem w; items.next(w);) {
+    const GemmSide& side = args.sides[w.side];
+    const std::uint32_t groups = (w.rows + kRowGroup - 1) / kRowGroup;
+    const Share share(groups, rank, w.common, kCommonTokens);
+    if (w.side == 1 && args.wait_ready && share.count > 0) {
+      const std::uint32_t parts = args.sides[0].tiles * 2;  // one a warpgroup
+      while (ptx::load_acquire(args.routes.ready + w.token_tile) < parts) {
+      }
+      ptx::fence_async_global();
+    }
+    for (std::int32_t kb = 0; kb < side.k_blocks; ++kb) {
+      const std::uint32_t full = base + S::kFull + 8 * ring.stage;
+      const std::int64_t row = kb * args.padded_rows + w.first_row + share.first * kRowGroup;
+      ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
+      ptx::mbarrier_arrive_expect(full, groups * (kGroupBytes + kScaleBytes));
+      load_share(base + S::kB + ring.stage * S::kStageB + share.first * kGroupBytes, side.image + row * kBlockBytes,
+                 share.count * kGroupBytes, full, share.both);
+      if constexpr (F == Format::fp8_block) {
+        load_share(base + S::kScales + ring.stage * S::kScaleBytes + 16 + share.first * kScaleBytes,
+                   side.image_scale + row, share.count * kScaleBytes, full, share.both);
+      }
+      ring.advance();
+    }
+  }
+}
+
+}  // namespace sluice::cuda::sm90
