@@ -51,6 +51,10 @@ MoeLayer::MoeLayer(MoeLayerParts parts) : parts_(std::move(parts)) {
   require(parts_.dispatcher != nullptr, "dispatcher");
   require(parts_.router != nullptr, "router");
   validate(parts_.problem.layer);
+  if (parts_.shared && parts_.shared->partial && parts_.dispatcher->kind() != DispatchKind::allreduce) {
+    fail(ErrorCode::usage, "a MoE layer with a piece of a shared expert, whose output nobody sums over ranks",
+         "the whole shared expert, or the sum over all ranks");
+  }
 }
 
 std::size_t MoeLayer::workspace_bytes(std::int64_t tokens) const {

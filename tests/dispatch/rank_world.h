@@ -30,6 +30,7 @@ struct LayerWorld {
   std::shared_ptr<const Placement> placement;  // nullptr = contiguous
   bool quantized_rows = false;
   std::function<std::unique_ptr<Runner>(ThreadPool&)> make_runner;
+  std::function<std::unique_ptr<SharedExpert>(Backend&, const RankPlan&)> make_shared;  // empty = none
   // Put around each rank's dispatcher, to break something on purpose; may be empty.
   std::function<std::unique_ptr<Dispatcher>(std::unique_ptr<Dispatcher>, int rank)> wrap;
 };
@@ -96,6 +97,7 @@ inline RankResult run_rank(const LayerWorld& world, Group& group, const Batch& b
   const Share share = share_of(layer.intermediate, group_of(world.problem.recipe), plan.expert);
   layer.intermediate = share.count();
   parts.experts = runner->prepare(parts.problem, part_of_rank(world.weights, *placement, plan, share));
+  if (world.make_shared) parts.shared = world.make_shared(backend, plan);
   parts.router = std::make_unique<PlainWeight>(1, 1, std::vector<float>{0.0f});
   DispatcherOptions o;
   o.plan = plan;
@@ -120,6 +122,12 @@ inline RankResult run_rank(const LayerWorld& world, Group& group, const Batch& b
   MoeInput input;
   input.hidden = batch.view();
   input.ids = ids.data();
+  std::vector<float> hidden_f32(static_cast<std::size_t>(batch.tokens * batch.width));
+  for (std::size_t i = 0; i < hidden_f32.size(); ++i) {
+    hidden_f32[i] = batch.dtype == DType::f32 ? reinterpret_cast<const float*>(batch.hidden.data())[i]
+                                              : to_float(reinterpret_cast<const Bf16*>(batch.hidden.data())[i]);
+  }
+  input.hidden_f32 = dense_view(static_cast<const void*>(hidden_f32.data()), DType::f32, batch.tokens, batch.width);
   input.weights = batch.weights.data();
   const LogicalId none{};
   if (ids.empty()) input.ids = &none;
