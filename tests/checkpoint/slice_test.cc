@@ -65,6 +65,25 @@ TEST(ExpertSlice, EveryArrangementGivesTheRanksPart) {
   }
 }
 
+// What is read ahead. Of one f32 expert of [4, 4] with biases of 4: two rows of gate and of up, all of down, all
+// biases.
+TEST(ExpertSlice, BytesAreThoseOfTheRank) {
+  for (const Files files : kFiles) {
+    const TempFolder folder;
+    const ExpertNames names = arrangement(files, GateUp::separate, false);
+    Builder b;
+    add_experts(b, names, {});
+    const auto checkpoint = b.open(folder);
+    const auto source = plain_scheme().open(*checkpoint, map_of({names}));
+    EXPECT_EQ(source->bytes(0), 3u * (3 * 64 + 3 * 16));
+    source->expect_experts(0, {{id(2)}, {1, 3}});
+    EXPECT_EQ(source->bytes(0), 32u + 32 + 64 + 3 * 16);
+    source->expect_experts(0, {{id(2), id(0)}, {}});
+    EXPECT_EQ(source->bytes(0), 2u * (3 * 64 + 3 * 16));
+    EXPECT_EQ(source->bytes(1), 0u);
+  }
+}
+
 TEST(ExpertSlice, IsRefusedOutsideOfTheLayer) {
   const TempFolder folder;
   const ExpertNames names = arrangement(Files::stacked, GateUp::separate, false);

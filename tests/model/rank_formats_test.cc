@@ -2,13 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "checkpoint/export.h"
-#include "checkpoint/scheme_plain.h"
 #include "model/families.h"
+#include "model/quantised_model.h"
 #include "model/rank_run.h"
 #include "model/toy_model.h"
 
@@ -29,39 +27,6 @@ ToyOptions toy_options() {
   o.kv_heads = 4;
   return o;
 }
-
-// A model written in another format, experts, attention and dense FFN; the folder goes with the object.
-class Quantised {
- public:
-  Quantised(const std::string& source, const model::Family& family, const std::string& format)
-      : folder_(source + "_" + format) {
-    if (source.find("models") != std::string::npos) {
-      folder_ =
-          (std::filesystem::temp_directory_path() / ("sluice_rank_" + std::string(family.name) + format)).string();
-    }
-    std::filesystem::remove_all(folder_);
-    const auto checkpoint = ckpt::Checkpoint::open(source);
-    const model::ModelConfig config = family.configure(checkpoint->config());
-    const ckpt::NameMap names = family.names(config);
-    const auto weights = ckpt::plain_scheme().open(*checkpoint, names);
-    ckpt::ExportSource from{checkpoint.get(), &names, weights.get(), {}};
-    for (const model::BlockSpec& block : config.layers) from.layers.push_back(block.moe());
-    ThreadPool pool(1);
-    ckpt::ExportOptions options;
-    options.target = ckpt::resolve_target({format, "", "ceil", false}, family.name);
-    options.include = {"*self_attn*_proj", "*mlp.gate_proj", "*mlp.up_proj", "*mlp.down_proj"};
-    options.pool = &pool;
-    ckpt::export_checkpoint(from, folder_, options);
-  }
-  ~Quantised() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-  const std::string& folder() const { return folder_; }
-
- private:
-  std::string folder_;
-};
 
 std::vector<std::int32_t> some_prompt(std::int32_t vocab) {
   std::vector<std::int32_t> ids;
@@ -102,14 +67,14 @@ class RankFormats : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(RankFormats, ToyModel) {
   const ToyModel toy(toy_options());
-  const Quantised model(toy.folder(), model::qwen3_moe_family(), GetParam());
+  const QuantisedModel model(toy.folder(), model::qwen3_moe_family(), GetParam());
   for (const ParallelSizes& sizes : {ParallelSizes{2, 1}, ParallelSizes{3, 1}, ParallelSizes{4, 2}}) {
     expect_ranks(model.folder(), sizes, 320, allowed_for(GetParam()));
   }
 }
 
 TEST_P(RankFormats, BundledDeepSeek) {
-  const Quantised model(bundled_model("deepseek_v3"), model::deepseek_family(), GetParam());
+  const QuantisedModel model(bundled_model("deepseek_v3"), model::deepseek_family(), GetParam());
   for (const ParallelSizes& sizes : {ParallelSizes{2, 2}, ParallelSizes{4, 4}}) {
     expect_ranks(model.folder(), sizes, 1024, allowed_for(GetParam()));
   }

@@ -99,11 +99,13 @@ void forward_chunk(const model::Decoder& decoder, model::KvState& kv, const std:
 TestDecoder load_test_decoder(const std::string& folder, const TestDecoderOptions& options,
                               const ProgressSink& progress) {
   TestDecoder t;
+  t.options = options;
   t.checkpoint = ckpt::Checkpoint::open(folder);
   const std::vector<model::Family> families = {
       model::deepseek_family(), model::glm4_moe_family(),  model::gpt_oss_family(),   model::mixtral_family(),
       model::olmoe_family(),    model::qwen2_moe_family(), model::qwen3_moe_family(),
   };
+  if (options.on_open) options.on_open(*t.checkpoint);
   const model::Family& family = model::find_family(families, t.checkpoint->config());
   t.config = family.configure(t.checkpoint->config());
   if (options.change_config) options.change_config(t.config);

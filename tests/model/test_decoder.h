@@ -25,12 +25,14 @@ struct TestDecoderOptions {
   Group* world = nullptr;
   Group* attention = nullptr;
   std::vector<std::vector<SlotLoad>>* loads = nullptr;  // [ranks][layers]
+  std::function<void(const ckpt::Checkpoint&)> on_open = {};
   // Faults put in on purpose, before weights are read.
   std::function<void(model::ModelConfig&)> change_config = {};
   std::function<void(ckpt::NameMap&)> change_names = {};
 };
 
 struct TestDecoder {
+  TestDecoderOptions options;
   std::unique_ptr<ckpt::Checkpoint> checkpoint;
   std::unique_ptr<ckpt::WeightSource> weights;
   std::unique_ptr<ThreadPool> pool;
