@@ -80,6 +80,15 @@ TEST_P(RankFormats, BundledDeepSeek) {
   }
 }
 
+// Sinks, and biases of every projection and of experts, which one rank adds.
+TEST(RankFormatsOfBiases, BundledGptOss) {
+  const QuantisedModel mxfp4(bundled_model("gpt_oss"), model::gpt_oss_family(), "mxfp4", {});
+  for (const ParallelSizes& sizes : {ParallelSizes{2, 1}, ParallelSizes{4, 1}, ParallelSizes{4, 2}}) {
+    expect_ranks(bundled_model("gpt_oss"), sizes, 1024, 1.0);
+    expect_ranks(mxfp4.folder(), sizes, 1024, 1.0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, RankFormats, ::testing::Values("fp8", "fp8-block", "nvfp4", "mxfp4"),
                          [](const auto& test) {
                            std::string name = test.param;
