@@ -1,9 +1,11 @@
 #include "core/json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -24,9 +26,36 @@ std::string readable(std::string_view reason) {
   return reason.size() > kMaxReasonBytes ? out + "..." : out;
 }
 
+std::string near(std::string_view last) {
+  constexpr std::size_t kMost = 40;
+  if (last.empty()) return "";
+  return ", at \"" + std::string(last.substr(last.size() > kMost ? last.size() - kMost : 0)) + "\"";
+}
+
+// What is wrong, in our words; `last` is what the parser has read last, `reason` what it says.
+std::string complaint(std::string_view last, std::string_view reason) {
+  static constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
+      {"unexpected end of input", "the text ends in the middle"},
+      {"missing closing quote", "the text ends inside a string"},
+      {"UTF-8", "these bytes are no UTF-8"},
+      {"control character", "a control character in a string; write it as \\u and four digits"},
+      {"surrogate", "half of a surrogate pair (\\ud800 to \\udfff)"},
+      {"hex digits", "four hexadecimal digits belong behind \\u"},
+      {"forbidden character after backslash", "no such escape in a string"},
+      {"number overflow", "a number that no double holds"},
+      {"invalid number", "this is no number"},
+      {"invalid literal", "this is no value; text stands in double quotes"},
+  };
+  for (const auto& [words, ours] : kReasons) {
+    if (reason.find(words) != std::string_view::npos) return std::string(ours) + near(last);
+  }
+  return "this was not expected here" + near(last);
+}
+
 // Builds Json values from the parser's events: one pass, no intermediate document.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
+  explicit Builder(std::string_view text) : text_(text) {}
   Json take() { return std::move(root_); }
   const std::string& error() const { return error_; }
 
@@ -63,8 +92,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     stack_.pop_back();
     return put(std::move(value));
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    return refuse("not valid JSON at byte " + std::to_string(position) + " (" + e.what() + ")");
+  bool parse_error(std::size_t position, const std::string& last, const nlohmann::detail::exception& e) override {
+    return refuse("not valid JSON at " + place(position) + ": " + complaint(last, e.what()));
   }
 
  private:
@@ -75,6 +104,16 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     Json::Object object;
     Json::Array array;
   };
+
+  // "line 3, column 5": of the last byte that was read, both from 1.
+  std::string place(std::size_t position) const {
+    const std::string_view before = text_.substr(0, position > 0 ? position - 1 : 0);
+    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+    const std::size_t newline = before.rfind('\n');
+    const std::size_t column = before.size() - (newline == std::string_view::npos ? 0 : newline + 1) + 1;
+    return "byte " + std::to_string(position) + " (line " + std::to_string(line) + ", column " +
+           std::to_string(column) + ")";
+  }
 
   bool refuse(const std::string& why) {
     if (error_.empty()) error_ = readable(why);
@@ -97,6 +136,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
+  std::string_view text_;
   Json root_;
   std::vector<Frame> stack_;
   std::string error_;
@@ -131,7 +171,7 @@ Json Json::parse(std::string_view text, std::string_view origin) {
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
     fail(ErrorCode::bad_input, std::string(origin) + ": byte " + std::to_string(nul) + " is NUL", "JSON text");
   }
-  Builder builder;
+  Builder builder(text);
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) {
     fail(ErrorCode::bad_input, std::string(origin) + ": " + builder.error());
   }

@@ -1,6 +1,8 @@
 // POST /v1/chat/completions: messages > prompt, fields > Ask.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <ctime>
 
 #include "core/error.h"
@@ -14,6 +16,8 @@ namespace {
 constexpr std::int64_t kMostAnswers = 128;
 constexpr std::int64_t kMostTopLogprobs = 20;
 constexpr std::size_t kMostMessages = 10000;
+constexpr std::size_t kMostShown = 100;
+constexpr std::array<std::string_view, 6> kRoles = {"system", "developer", "user", "assistant", "tool", "function"};
 
 [[noreturn]] void bad_message(std::size_t index, const std::string& what) {
   throw ApiError(400, fmt::format("messages[{}]: {}", index, what), fmt::format("messages[{}]", index),
@@ -40,8 +44,13 @@ Json checked_message(const Json& message, std::size_t index) {
   if (!message.is_object()) bad_message(index, fmt::format("found {}; expected an object", message.type_name()));
   const Json* role = message.find("role");
   if (role == nullptr || !role->is_string()) bad_message(index, "no role; expected a string");
+  const std::string& speaker = role->as_string("role");
+  if (std::find(kRoles.begin(), kRoles.end(), speaker) == kRoles.end()) {
+    bad_message(index, "the role is \"" + speaker.substr(0, kMostShown) +
+                           "\"; expected system, developer, user, assistant, tool or function");
+  }
   const Json* content = message.find("content");
-  const bool assistant = role->as_string("role") == "assistant";
+  const bool assistant = speaker == "assistant";
   if ((content == nullptr || content->is_null()) && !assistant) bad_message(index, "no content");
   Json::Object out;
   for (const auto& [name, value] : message.as_object("message")) {
@@ -105,7 +114,8 @@ RenderedChat render_by_template(const Fields& body, const ServedModel& m, const 
   options.variables = template_variables(body);
   RenderedChat out;
   out.text = chat->render(messages, options);
-  out.ids = encode(m, out.text, /*add_special=*/false, /*parse_special=*/true, "messages");
+  const bool add_special = body.flag("add_special_tokens").value_or(false);
+  out.ids = encode(m, out.text, add_special, /*parse_special=*/true, "messages");
   return out;
 }
 
@@ -124,11 +134,18 @@ RenderedChat render_by_harmony(const Fields& body, const ServedModel& m, const J
 }
 
 void refuse_tools(const Fields& body) {
-  const Json* choice = body.find("tool_choice");
-  const bool none = choice != nullptr && choice->is_string() && choice->as_string("tool_choice") == "none";
   constexpr const char* kNoParser = "there is no parser of tool calls for this model";
-  if (!none) body.refuse("tools", kNoParser);
+  const Json* choice = body.find("tool_choice");
+  const std::string word = choice != nullptr && choice->is_string() ? choice->as_string("tool_choice") : "";
+  if (word != "none") body.refuse("tools", kNoParser);
   body.refuse("functions", kNoParser);
+  if (choice != nullptr && word != "none" && word != "auto") {
+    body.bad("tool_choice", "asks for a call of a tool, and there are no tools; expected none or auto");
+  }
+  const Json* call = body.find("function_call");
+  if (call != nullptr && !(call->is_string() && (call->as_string("") == "none" || call->as_string("") == "auto"))) {
+    body.bad("function_call", "asks for a call of a function, and there are none; expected none or auto");
+  }
   const Json* modalities = body.find("modalities");
   if (modalities != nullptr) {
     for (const std::string& modality : body.texts("modalities", 8)) {
@@ -147,6 +164,10 @@ void read_logprobs(const Fields& body, Ask& ask) {
 }  // namespace
 
 RenderedChat render_chat(const Fields& body, const ServedModel& m) {
+  refuse_tools(body);
+  for (const char* name : {"chat_template", "documents", "continue_final_message"}) {
+    body.refuse(name, "the model's own template is rendered, and gets chat_template_kwargs");
+  }
   const Json messages = checked_messages(body);
   try {
     return m.thoughts.harmony ? render_by_harmony(body, m, messages) : render_by_template(body, m, messages);
@@ -160,13 +181,14 @@ Ask read_chat(const Json& json, const ServedModel& m, Random& random) {
   Ask ask;
   ask.model = checked_model(body, m);
   refuse_unsupported(body);
-  refuse_tools(body);
   ask.id = body.text("rid").value_or(new_id("chatcmpl-", random));
   ask.created = unix_time();
   ask.n = body.integer("n", 1, kMostAnswers).value_or(1);
   read_sampling(body, m, random, ask);
+  read_scheduling(body, ask);
   read_logprobs(body, ask);
   read_stream(body, ask);
+  body.refuse("echo", "an answer does not repeat the last message");
   RenderedChat chat = render_chat(body, m);
   ask.rules.harmony = chat.harmony;
   if (chat.harmony) {
@@ -177,7 +199,7 @@ Ask read_chat(const Json& json, const ServedModel& m, Random& random) {
   const auto old = body.integer("max_tokens", 0, INT32_MAX);
   const auto asked = body.integer("max_completion_tokens", 0, INT32_MAX);
   set_length(m, asked ? asked : old, std::nullopt, asked ? "max_completion_tokens" : "max_tokens", ask);
-  ask.request.min_new_tokens = body.integer("min_tokens", 0, INT32_MAX).value_or(0);
+  read_least(body, "min_tokens", ask);
   return ask;
 }
 

@@ -12,9 +12,10 @@ constexpr std::int64_t kMostLogprobs = 20;
 constexpr std::int64_t kDefaultNewTokens = 16;
 constexpr std::size_t kMostPrompts = 1024;
 
-Prompt text_prompt(const Json& text, const ServedModel& m) {
+Prompt text_prompt(const Json& text, const Fields& body, const ServedModel& m) {
   const std::string& prompt = text.as_string("prompt");
-  return {encode(m, prompt, /*add_special=*/true, /*parse_special=*/true, "prompt"), prompt};
+  const bool add_special = body.flag("add_special_tokens").value_or(true);
+  return {encode(m, prompt, add_special, /*parse_special=*/true, "prompt"), prompt};
 }
 
 Prompt id_prompt(const Json::Array& list, const Fields& body, const ServedModel& m) {
@@ -29,7 +30,7 @@ Prompt id_prompt(const Json::Array& list, const Fields& body, const ServedModel&
 std::vector<Prompt> read_prompts(const Fields& body, const ServedModel& m) {
   const Json* field = body.find("prompt");
   if (field == nullptr) body.bad("prompt", "missing; expected a string, a list of token ids, or a list of either");
-  if (field->is_string()) return {text_prompt(*field, m)};
+  if (field->is_string()) return {text_prompt(*field, body, m)};
   if (!field->is_array() || field->as_array("prompt").empty()) {
     body.bad("prompt", "expected a string, a list of token ids, or a list of either");
   }
@@ -39,7 +40,7 @@ std::vector<Prompt> read_prompts(const Fields& body, const ServedModel& m) {
   std::vector<Prompt> prompts;
   for (const Json& entry : list) {
     if (entry.is_string()) {
-      prompts.push_back(text_prompt(entry, m));
+      prompts.push_back(text_prompt(entry, body, m));
     } else if (entry.is_array()) {
       prompts.push_back(id_prompt(entry.as_array("prompt"), body, m));
     } else {
@@ -72,6 +73,7 @@ Ask read_completion(const Json& json, const ServedModel& m, Random& random) {
   const auto best_of = body.integer("best_of", 1, kMostAnswers);
   if (best_of && *best_of != ask.n) body.bad("best_of", "is not supported beside n: all answers are returned");
   read_sampling(body, m, random, ask);
+  read_scheduling(body, ask);
   read_stream(body, ask);
   ask.echo = body.flag("echo").value_or(false);
   const auto logprobs = logprobs_of(body);
@@ -82,7 +84,7 @@ Ask read_completion(const Json& json, const ServedModel& m, Random& random) {
   ask.prompts = read_prompts(body, m);
   const auto asked = body.integer("max_tokens", 0, INT32_MAX);
   set_length(m, asked, kDefaultNewTokens, "max_tokens", ask);
-  ask.request.min_new_tokens = body.integer("min_tokens", 0, INT32_MAX).value_or(0);
+  read_least(body, "min_tokens", ask);
   return ask;
 }
 

@@ -2,10 +2,17 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "server/api_error.h"
 
 namespace sluice::server {
+namespace {
+
+constexpr std::size_t kMostNameBytes = 100;
+
+}  // namespace
 
 Json parse_body(const std::string& body) {
   try {
@@ -16,10 +23,11 @@ Json parse_body(const std::string& body) {
 }
 
 Fields::Fields(const Json& object, std::string prefix) : object_(object), prefix_(std::move(prefix)) {
-  if (!object.is_object()) {
-    throw ApiError(
-        400, fmt::format("the {} is a JSON object; found: {}", prefix_.empty() ? "body" : prefix_, object.type_name()));
-  }
+  if (object.is_object()) return;
+  const std::string name = prefix_.substr(0, prefix_.find_last_of('.'));  // "sampling_params." > "sampling_params"
+  throw ApiError(400,
+                 fmt::format("the {} is {}; expected a JSON object", name.empty() ? "body" : name, object.type_name()),
+                 name, "invalid_value");
 }
 
 void Fields::bad(const char* name, const std::string& what) const {
@@ -95,12 +103,21 @@ std::vector<std::int64_t> Fields::integers(const char* name, std::size_t most) c
   return list;
 }
 
-void Fields::refuse(const char* name, const char* why) const {
+void Fields::refuse_others(std::span<const std::string_view> names) const {
+  for (const auto& [name, value] : object_.as_object("")) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      bad(name.substr(0, kMostNameBytes).c_str(), "is not known");
+    }
+  }
+}
+
+void Fields::refuse(const char* name, const char* why, std::optional<double> neutral) const {
   const Json* field = find(name);
   if (field == nullptr) return;
   if (field->is_bool() && !field->as_bool(name)) return;
   if (field->is_array() && field->as_array(name).empty()) return;
   if (field->is_object() && field->as_object(name).empty()) return;
+  if (neutral && field->is_number() && field->as_number(name) == *neutral) return;
   throw ApiError(400, fmt::format("{}{} is not supported: {}", prefix_, name, why), prefix_ + name, "unsupported");
 }
 

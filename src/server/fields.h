@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/json.h"
@@ -29,8 +31,11 @@ class Fields {
   // A list of integers, or one.
   std::vector<std::int64_t> integers(const char* name, std::size_t most) const;
 
-  // Throws if the field is there and is neither false, an empty list nor an empty object.
-  void refuse(const char* name, const char* why) const;
+  // Throws if the field is there and asks for something: is neither false, an empty list, an empty object nor the
+  // number `neutral`.
+  void refuse(const char* name, const char* why, std::optional<double> neutral = std::nullopt) const;
+  // Throws for a field that has none of these names.
+  void refuse_others(std::span<const std::string_view> names) const;
   [[noreturn]] void bad(const char* name, const std::string& what) const;
 
  private:

@@ -34,11 +34,23 @@ struct Ask {
   TextRules rules;
   bool stream = false;
   bool include_usage = false;
+  bool continuous_usage = false;  // in every part of a stream
   bool echo = false;
   bool logprobs = false;
-  bool keep_ids = false;    // the ids of the answer are part of the reply
-  bool cumulative = false;  // /generate: each part of a stream has the whole text so far
-  bool batch = false;       // /generate: the reply is a list
+  bool keep_ids = false;            // the ids of the answer are part of the reply
+  bool cumulative = false;          // /generate: each part of a stream has the whole text so far
+  bool batch = false;               // /generate: the reply is a list
+  bool text_in_logprobs = false;    // /generate: with each token's text
+  std::int64_t logprob_start = -1;  // /generate: of the prompt; -1 = none of it
+
+  // What a prompt has of its own; empty when `request` and `rules` serve all of them.
+  struct Own {
+    engine::Request request;
+    TextRules rules;
+  };
+  std::vector<Own> own;
+  const engine::Request& request_of(std::size_t prompt) const { return own.empty() ? request : own[prompt].request; }
+  const TextRules& rules_of(std::size_t prompt) const { return own.empty() ? rules : own[prompt].rules; }
 };
 
 // One generated token, as log-probabilities report it.
@@ -46,6 +58,7 @@ struct TokenNote {
   std::int32_t token = -1;
   float logprob = 0;
   std::vector<engine::TokenLogprob> top;
+  bool shown = true;  // its text is part of the answer's
 };
 
 // One answer.

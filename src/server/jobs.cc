@@ -88,14 +88,13 @@ void Jobs::start(Ask ask, const MakeReply& reply, const std::shared_ptr<http::Ex
   auto owned = std::make_unique<Job>();
   Job* const job = owned.get();
   job->ask = std::move(ask);
-  job->ask.rules.least_tokens = job->ask.request.min_new_tokens;
   job->reply = reply(*job);
   job->exchange = exchange;
   for (std::size_t p = 0; p < job->ask.prompts.size(); ++p) {
     const std::vector<std::int32_t>& ids = job->ask.prompts[p].ids;
     const bool in_thought = thoughts_->opened_by(ids);
     for (std::int64_t i = 0; i < job->ask.n; ++i) {
-      job->choices.emplace_back(p, AnswerText(*tokenizer_, *thoughts_, job->ask.rules, in_thought));
+      job->choices.emplace_back(p, AnswerText(*tokenizer_, *thoughts_, job->ask.rules_of(p), in_thought));
     }
     metrics_.prompt_tokens.observe(static_cast<double>(ids.size()));
   }
@@ -108,7 +107,7 @@ void Jobs::start(Ask ask, const MakeReply& reply, const std::shared_ptr<http::Ex
 
 void Jobs::submit(Job& job, std::size_t index) {
   Choice& choice = job.choices[index];
-  engine::Request request = job.ask.request;
+  engine::Request request = job.ask.request_of(choice.prompt);
   request.prompt = job.ask.prompts[choice.prompt].ids;
   request.sampling.seed += index % static_cast<std::size_t>(job.ask.n);
   choice.ticket = next_ticket_++;
@@ -163,7 +162,8 @@ void Jobs::take_token(Job& job, Choice& choice, engine::Event& event, Delta& del
   const bool ends = event.finish == engine::FinishReason::stop;
   if (job.ask.keep_ids) choice.ids.push_back(event.token);
   if (job.ask.logprobs && (!ends || job.ask.keep_ids)) {
-    delta.notes.push_back({event.token, event.logprob, std::move(event.top)});
+    const bool shown = !(job.ask.rules_of(choice.prompt).skip_special && tokenizer_->is_special(event.token));
+    delta.notes.push_back({event.token, event.logprob, std::move(event.top), shown});
   }
   choice.thought_tokens += choice.text.in_thought() ? 1 : 0;
   if (ends) {

@@ -52,7 +52,8 @@ void add_requests(Page& p, const Metrics& m, const engine::EngineStats& e) {
   p.gauge("num_queue_tokens", "Prompt tokens of sequences that wait.", static_cast<double>(e.waiting_tokens));
   p.gauge("num_open_requests", "Requests of the API in work.", static_cast<double>(m.open_requests));
   p.gauge("num_connections", "Open connections.", static_cast<double>(m.connections));
-  p.counter("num_requests_total", "Requests of the API that were taken or refused.", static_cast<double>(m.requests));
+  p.counter("num_requests_total", "Requests for generation that were read and found good.",
+            static_cast<double>(m.requests));
   p.head("num_finished_total", "counter", "Sequences that have ended, by reason.");
   for (const auto& [reason, count] : m.finished) {
     p.row("num_finished_total", "finish_reason=\"" + reason + "\"", static_cast<double>(count));

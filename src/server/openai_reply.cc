@@ -23,7 +23,7 @@ void append_finish(std::string& out, const Choice& choice) {
 class OpenAiReply : public Reply {
  public:
   OpenAiReply(const Job& job, const ServedModel& model, const char* object, const char* part_object)
-      : tokenizer_(model.tokenizer), usage_(job.ask.include_usage) {
+      : tokenizer_(model.tokenizer), usage_(job.ask.include_usage), continuous_(job.ask.continuous_usage) {
     const auto head = [&](const char* name) {
       return fmt::format("{{\"id\":{},\"object\":\"{}\",\"created\":{},\"model\":{}", json_quoted(job.ask.id), name,
                          job.ask.created, json_quoted(job.ask.model));
@@ -53,15 +53,17 @@ class OpenAiReply : public Reply {
     out += part_head_;
     fmt::format_to(std::back_inserter(out), ",\"choices\":[{{\"index\":{}", index);
   }
-  void end_part(std::string& out, const Choice& choice) const {
-    append_finish(out, choice);
-    out += usage_ ? "}],\"usage\":null}\n\n" : "}]}\n\n";
+  void end_part(std::string& out, const Job& job) const {
+    out += "}]";
+    if (usage_) out += ",\"usage\":" + (continuous_ ? usage_json(job) : "null");
+    out += "}\n\n";
   }
 
   const text::Tokenizer& tokenizer_;
 
  private:
   bool usage_;
+  bool continuous_;
   std::string head_;
   std::string part_head_;
 };
@@ -76,7 +78,7 @@ class ChatReply : public OpenAiReply {
     if (!choice.begun) {
       begin_part(out, index);
       out += ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null";
-      out += job.ask.include_usage ? "}],\"usage\":null}\n\n" : "}]}\n\n";
+      end_part(out, job);
       if (delta.content.empty() && delta.thought.empty() && delta.notes.empty() && choice.open()) return;
     }
     begin_part(out, index);
@@ -89,7 +91,8 @@ class ChatReply : public OpenAiReply {
     }
     out += '}';
     append_logprobs(out, job, delta.notes);
-    end_part(out, choice);
+    append_finish(out, choice);
+    end_part(out, job);
   }
 
  protected:
@@ -122,7 +125,7 @@ class ChatReply : public OpenAiReply {
 class CompletionReply : public OpenAiReply {
  public:
   CompletionReply(const Job& job, const ServedModel& model)
-      : OpenAiReply(job, model, "text_completion", "text_completion"), offsets_(job.ask.prompts.size() * job.ask.n) {}
+      : OpenAiReply(job, model, "text_completion", "text_completion"), places_(job.ask.prompts.size() * job.ask.n) {}
 
   void part(std::string& out, const Job& job, std::size_t index, const Delta& delta) override {
     const Choice& choice = job.choices[index];
@@ -131,7 +134,8 @@ class CompletionReply : public OpenAiReply {
     out += ",\"text\":";
     append_quoted(out, with_prompt ? prompt_text(job, choice) + delta.content : delta.content);
     append_logprobs(out, job, index, delta.notes, with_prompt);
-    end_part(out, choice);
+    append_finish(out, choice);
+    end_part(out, job);
   }
 
  protected:
@@ -162,22 +166,26 @@ class CompletionReply : public OpenAiReply {
     if (with_prompt) part.notes = prompt_notes(job, job.choices[index]);
     part.notes.insert(part.notes.end(), notes.begin(), notes.end());
     out += ",\"logprobs\":";
-    offsets_[index] = append_completion_logprobs(out, tokenizer_, part, offsets_[index]);
+    append_completion_logprobs(out, tokenizer_, part, places_[index]);
   }
 
-  static std::vector<TokenNote> prompt_notes(const Job& job, const Choice& choice) {
+  std::vector<TokenNote> prompt_notes(const Job& job, const Choice& choice) const {
     std::vector<TokenNote> notes;
     const std::vector<std::int32_t>& ids = job.ask.prompts[choice.prompt].ids;
+    const std::string& text = job.ask.prompts[choice.prompt].text;
     for (std::size_t i = 0; i < ids.size(); ++i) {
       TokenNote& note = notes.emplace_back();
       note.token = ids[i];
       if (i > 0 && i - 1 < choice.prompt_logprobs.size()) note.logprob = choice.prompt_logprobs[i - 1];
       if (i > 0 && i - 1 < choice.prompt_top.size()) note.top = choice.prompt_top[i - 1];
+      // The token in front that the tokenizer has added is not in the text that the client sent.
+      note.shown =
+          i > 0 || text.empty() || !tokenizer_.is_special(ids[0]) || text.starts_with(tokenizer_.token_text(ids[0]));
     }
     return notes;
   }
 
-  std::vector<std::int64_t> offsets_;  // [choices] characters, where the next note begins
+  std::vector<TextPlace> places_;  // [choices] where the next note begins
 };
 
 }  // namespace

@@ -75,12 +75,22 @@ void read_sampling(const Fields& f, const ServedModel& model, Random& random, As
   s.presence_penalty = real(f, "presence_penalty", -kMostPenalty, kMostPenalty, 0);
   s.frequency_penalty = real(f, "frequency_penalty", -kMostPenalty, kMostPenalty, 0);
   s.repetition_penalty = real(f, "repetition_penalty", 1e-3, 1e3, d.repetition_penalty);
-  const auto seed = f.integer("seed", INT64_MIN, INT64_MAX);
+  const auto sglang_seed = f.integer("sampling_seed", INT64_MIN, INT64_MAX);
+  const auto seed = sglang_seed ? sglang_seed : f.integer("seed", INT64_MIN, INT64_MAX);
   s.seed = seed ? static_cast<std::uint64_t>(*seed) : random();
   read_bias(f, model, s);
   read_stops(f, model, ask);
+}
+
+void read_scheduling(const Fields& f, Ask& ask) {
   ask.request.priority = static_cast<std::int32_t>(f.integer("priority", -1'000'000, 1'000'000).value_or(0));
-  if (const auto salt = f.text("cache_salt")) ask.request.cache_salt = std::hash<std::string>{}(*salt);
+  // vLLM's name, and SGLang's.
+  const std::string salt = f.text("cache_salt").value_or("") + f.text("extra_key").value_or("");
+  if (!salt.empty()) ask.request.cache_salt = std::hash<std::string>{}(salt);
+}
+
+void read_least(const Fields& f, const char* name, Ask& ask) {
+  ask.rules.least_tokens = ask.request.min_new_tokens = f.integer(name, 0, INT32_MAX).value_or(0);
 }
 
 void read_stream(const Fields& f, Ask& ask) {
@@ -88,33 +98,9 @@ void read_stream(const Fields& f, Ask& ask) {
   const Json* options = f.find("stream_options");
   if (options == nullptr) return;
   if (!ask.stream) f.bad("stream_options", "needs stream: true");
-  ask.include_usage = Fields(*options, "stream_options.").flag("include_usage").value_or(false);
-}
-
-void refuse_unsupported(const Fields& f) {
-  constexpr const char* kGuided = "output is not guided by a grammar here";
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
-                           "json_schema", "regex", "ebnf", "structural_tag"}) {
-    f.refuse(name, kGuided);
-  }
-  if (const Json* format = f.find("response_format")) {
-    const Json* type = format->find("type");
-    if (type == nullptr || !type->is_string()) f.bad("response_format", "expected an object with a type");
-    if (type->as_string("type") != "text") f.refuse("response_format", kGuided);
-  }
-  f.refuse("suffix", "text is not filled in");
-  f.refuse("audio", "there is text only");
-  f.refuse("image_data", "there is text only");
-  f.refuse("video_data", "there is text only");
-  f.refuse("audio_data", "there is text only");
-  f.refuse("input_embeds", "prompts are text or token ids");
-  f.refuse("prediction", "answers are not predicted");
-  f.refuse("web_search_options", "nothing is searched");
-  f.refuse("use_beam_search", "there is sampling only");
-  f.refuse("lora_path", "there are no adapters");
-  f.refuse("return_hidden_states", "hidden states are not returned");
-  f.refuse("custom_logit_processor", "there are none");
-  f.refuse("continue_final_message", "every answer is a new message");
+  const Fields fields(*options, "stream_options.");
+  ask.include_usage = fields.flag("include_usage").value_or(false);
+  ask.continuous_usage = ask.include_usage && fields.flag("continuous_usage_stats").value_or(false);
 }
 
 void set_length(const ServedModel& m, std::optional<std::int64_t> asked, std::optional<std::int64_t> otherwise,

@@ -20,7 +20,13 @@ void read_sampling(const Fields& fields, const ServedModel& model, Random& rando
 // stream and stream_options.
 void read_stream(const Fields& fields, Ask& ask);
 
-// What nothing here can do, each with a reason.
+// priority, and the salt of the prefix cache.
+void read_scheduling(const Fields& fields, Ask& ask);
+
+// The least number of tokens of an answer.
+void read_least(const Fields& fields, const char* name, Ask& ask);
+
+// What nothing here can do, each with a reason. unsupported.cc.
 void refuse_unsupported(const Fields& fields);
 
 // Sets max_new_tokens: what was asked for, else `otherwise` as far as it fits; nullopt = all that fits. Throws ApiError

@@ -11,12 +11,6 @@
 namespace sluice::server {
 namespace {
 
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
-std::int64_t characters(std::string_view utf8) {
-  return std::count_if(utf8.begin(), utf8.end(), [](char c) { return !continues(c); });
-}
-
 std::string bytes_json(std::string_view bytes) {
   std::string out = "[";
   for (const char c : bytes) {
@@ -77,8 +71,22 @@ void append_chat_logprob(std::string& out, const text::Tokenizer& tokenizer, con
   out += '}';
 }
 
-std::int64_t append_completion_logprobs(std::string& out, const text::Tokenizer& tokenizer,
-                                        const CompletionLogprobs& part, std::int64_t offset) {
+std::int64_t TextPlace::add(std::string_view bytes) {
+  const std::int64_t begin = characters_;
+  begun_ += bytes;
+  std::string_view rest = begun_;
+  while (!rest.empty()) {
+    const text::Utf8Step step = text::utf8_step(rest);
+    if (step.kind == text::Utf8Step::Kind::incomplete) break;
+    rest.remove_prefix(static_cast<std::size_t>(step.bytes));
+    ++characters_;
+  }
+  begun_ = std::string(rest);
+  return begin;
+}
+
+void append_completion_logprobs(std::string& out, const text::Tokenizer& tokenizer, const CompletionLogprobs& part,
+                                TextPlace& place) {
   const std::vector<TokenNote>& notes = part.notes;
   const auto unknown = [&](std::size_t i) { return part.first_unknown && i == 0; };
   append_list(out, "{\"tokens\":", notes.size(),
@@ -102,21 +110,32 @@ std::int64_t append_completion_logprobs(std::string& out, const text::Tokenizer&
     out += ",\"top_logprobs\":null";
   }
   append_list(out, ",\"text_offset\":", notes.size(), [&](std::size_t i) {
-    out += std::to_string(offset);
-    offset += characters(readable_token(tokenizer, notes[i].token));
+    out += std::to_string(place.add(notes[i].shown ? tokenizer.token_text(notes[i].token) : ""));
   });
   out += '}';
-  return offset;
 }
 
-void append_generate_logprob(std::string& out, float logprob, std::int32_t token) {
+void append_generate_logprob(std::string& out, std::optional<float> logprob, std::int32_t token,
+                             const text::Tokenizer* tokenizer) {
   out += '[';
-  append_logprob(out, logprob);
-  fmt::format_to(std::back_inserter(out), ",{},null]", token);
+  if (logprob) {
+    append_logprob(out, *logprob);
+  } else {
+    out += "null";
+  }
+  fmt::format_to(std::back_inserter(out), ",{},", token);
+  if (tokenizer != nullptr) {
+    append_quoted(out, readable_token(*tokenizer, token));
+  } else {
+    out += "null";
+  }
+  out += ']';
 }
 
-void append_generate_top(std::string& out, const std::vector<engine::TokenLogprob>& top) {
-  append_list(out, "", top.size(), [&](std::size_t i) { append_generate_logprob(out, top[i].logprob, top[i].token); });
+void append_generate_top(std::string& out, const std::vector<engine::TokenLogprob>& top,
+                         const text::Tokenizer* tokenizer) {
+  append_list(out, "", top.size(),
+              [&](std::size_t i) { append_generate_logprob(out, top[i].logprob, top[i].token, tokenizer); });
 }
 
 }  // namespace sluice::server

@@ -59,6 +59,34 @@ TEST(Json, RefusesWhatWouldBeAGuess) {
   EXPECT_NE(parse_message("\"\xff\"").find("not valid JSON"), std::string::npos);
 }
 
+TEST(Json, SaysInItsOwnWordsWhatIsWrongAndWhere) {
+  const struct {
+    const char *text, *place, *words;
+  } cases[] = {
+      {"{\n \"a\": 1,\n \"b\" 2}", "line 3, column 6", "this was not expected here, at \"2\""},
+      {"{\"a\": tru}", "line 1, column 10", "this is no value; text stands in double quotes, at \"\"a\": tru}\""},
+      {"{'a': 1}", "line 1, column 2", "this is no value"},
+      {"[1, 2", "line 1, column 6", "the text ends in the middle"},
+      {"[\"ab", "line 1, column 5", "the text ends inside a string"},
+      {"[\"\xff\"]", "line 1, column 3", "these bytes are no UTF-8"},
+      {"[\"a\nb\"]", "line 1, column 4", "a control character in a string"},
+      {"[\"\\ud800\"]", "line 1", "half of a surrogate pair"},
+      {"[\"\\x\"]", "line 1, column 4", "no such escape"},
+      {"[\"\\u12g4\"]", "line 1", "four hexadecimal digits"},
+      {"[-]", "line 1, column 3", "this is no number"},
+      {"[1e999]", "line 1", "a number that no double holds"},
+  };
+  for (const auto& c : cases) {
+    const std::string message = parse_message(c.text);
+    EXPECT_NE(message.find("not valid JSON at byte"), std::string::npos) << message;
+    EXPECT_NE(message.find(c.place), std::string::npos) << message;
+    EXPECT_NE(message.find(c.words), std::string::npos) << message;
+    for (const char* theirs : {"exception", "syntax error", "last read"}) {
+      EXPECT_EQ(message.find(theirs), std::string::npos) << message;
+    }
+  }
+}
+
 TEST(Json, NulIsNotTheEnd) {
   using std::string_view_literals::operator""sv;
   for (const std::string_view text : {"{}\0"sv, "{}\0rest"sv, "{\"a\": \"b\0c\"}"sv}) {

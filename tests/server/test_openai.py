@@ -247,6 +247,25 @@ UNSUPPORTED = [
     ({"messages": IMAGE}, "messages[0]"),
     ({"modalities": ["text", "audio"]}, "modalities"),
     ({"audio": {"voice": "v", "format": "wav"}}, "audio"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+    ({"tools": [], "tool_choice": "any"}, "tool_choice"),
+    ({"function_call": {"name": "f"}}, "function_call"),
+    ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0]"),
+    ({"echo": True}, "echo"),
+    ({"include_reasoning": False}, "include_reasoning"),
+    ({"verbosity": "low"}, "verbosity"),
+    ({"stream": True, "stream_options": 5}, "stream_options"),
+    ({"stream": True, "stream_options": {"include_usage": 5}}, "stream_options.include_usage"),
+    *(({name: value}, name) for name, value in [
+        ("chat_template", "x"), ("documents", [{"text": "x"}]), ("allowed_token_ids", [5]), ("bad_words", ["x"]), ("guided_choice", ["x"]),
+        ("guided_grammar", "x"), ("structured_outputs", {"json": {}}), ("json_schema", "{}"), ("regex", "x"), ("ebnf", "x"), ("grammar", "x"),
+        ("logits_processors", ["x"]), ("custom_logit_processor", "x"), ("truncate_prompt_tokens", 5), ("prompt_logprobs", 0),
+        ("return_token_ids", True), ("return_tokens_as_token_ids", True), ("return_hidden_states", True), ("use_beam_search", True),
+        ("length_penalty", 0.5), ("typical_p", 0.5), ("mirostat", 2), ("dry_multiplier", 0.8), ("xtc_probability", 0.1),
+        ("repeat_penalty", 1.1), ("n_predict", 5), ("thinking_budget", 5), ("mm_processor_kwargs", {"x": 1}), ("prediction", {"type": "content"}),
+        ("web_search_options", {"x": 1}), ("lora_path", "x"), ("session_params", {"id": "x"}), ("kv_transfer_params", {"x": 1}),
+        ("stop_regex", "x"), ("continue_final_message", True)]),
 ]
 
 
@@ -264,10 +283,61 @@ def test_completions_refuse_by_name(server, more, param):
 
 
 @pytest.mark.parametrize("more", [{"tools": [], "response_format": {"type": "text"}}, {"tools": TOOLS, "tool_choice": "none"},
-                                  {"stop": None, "n": None, "logit_bias": None, "user": "u", "store": False, "metadata": {}}])
+                                  {"stop": None, "n": None, "logit_bias": None, "user": "u", "store": False, "metadata": {}},
+                                  {"tool_choice": "auto"}, {"tool_choice": None, "function_call": "none"},
+                                  {"typical_p": 1, "mirostat": 0, "length_penalty": 1.0, "repeat_penalty": 1, "truncate_prompt_tokens": -1,
+                                   "allowed_token_ids": [], "guided_json": None, "use_beam_search": False, "documents": None},
+                                  {"service_tier": "auto", "prompt_cache_key": "k", "parallel_tool_calls": True, "safety_identifier": "s",
+                                   "spaces_between_special_tokens": True, "some_field_of_tomorrow": 5}])
 def test_fields_that_ask_for_nothing_are_taken(server, more):
     answer = server.post("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 1, **more})
     assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("path", ["/apply-template", "/tokenize"])
+def test_a_template_of_ones_own_or_tools_would_give_another_prompt(server, path):
+    for more, param in (({"chat_template": "x"}, "chat_template"), ({"tools": TOOLS}, "tools")):
+        answer = server.post(path, {"messages": MESSAGES, **more})
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool", "function"])
+def test_known_roles_are_taken(server, role):
+    assert server.post("/apply-template", {"messages": [{"role": role, "content": "x", "name": "n"}]}).status_code == 200
+
+
+def test_usage_in_every_part(server):
+    for path, body in (("/v1/completions", {"prompt": served.PROMPT}), ("/v1/chat/completions", {"messages": MESSAGES})):
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        events = stream_of(server, path, {**body, "temperature": 0, "max_tokens": 6, "stream_options": options})
+        usages = [json.loads(event)["usage"] for event in events]
+        made = [usage["completion_tokens"] for usage in usages]
+        assert made == sorted(made) and made[-1] == 6 and len(set(made)) > 3
+        assert {usage["prompt_tokens"] for usage in usages} == {usages[-1]["prompt_tokens"]}
+        alone = stream_of(server, path, {**body, "max_tokens": 2, "stream_options": {"continuous_usage_stats": True}})
+        assert all("usage" not in json.loads(event) for event in alone)  # as vLLM has it: with include_usage only
+
+
+def test_text_offsets_of_characters_that_span_tokens(server, client):
+    """An offset is the character of the text in which the token begins; a token that is not shown takes none."""
+    text = "é 日本 🙂 ok"
+    for prompt in (text, server.post("/tokenize", {"prompt": text}).json()["tokens"]):
+        answer = complete(client, prompt=prompt, echo=True, logprobs=0, max_tokens=0)
+        ids = server.post("/tokenize", {"prompt": text}).json()["tokens"]
+        pieces = [server.post("/detokenize", {"tokens": ids[:i], "skip_special_tokens": False}).json()["text"] for i in range(len(ids))]
+        expected = [len(piece.rstrip("\ufffd")) for piece in pieces]
+        assert len(ids) > len(text) - 2 and answer.choices[0].logprobs.text_offset == expected
+    special = server.post("/tokenize", {"prompt": "<|im_start|>"}).json()["tokens"]
+    forced = complete(client, prompt="a", max_tokens=3, logprobs=0, logit_bias={str(special[0]): 100}, extra_body={"ignore_eos": True})
+    assert len(special) == 1 and forced.choices[0].text == "" and forced.choices[0].logprobs.text_offset == [0, 0, 0]
+
+
+def test_special_tokens_in_front_are_a_matter_of_the_request(server):
+    for body in ({"prompt": "x"}, {"messages": MESSAGES}):
+        path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+        for flag in (True, False):
+            assert server.post(path, {**body, "max_tokens": 1, "add_special_tokens": flag}).status_code == 200
+        assert server.post(path, {**body, "max_tokens": 1, "add_special_tokens": 1}).json()["error"]["param"] == "add_special_tokens"
 
 
 def test_content_parts_of_text_are_text(client):

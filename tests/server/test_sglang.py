@@ -164,3 +164,78 @@ def test_a_request_can_be_aborted_by_its_id(server):
         rest = [line for line in lines if line]
     assert "aborted" in json.loads(rest[-2].removeprefix("data: "))["error"]["message"] and rest[-1] == "data: [DONE]"
     server.wait_idle()
+
+
+def test_log_probabilities_may_begin_in_the_middle_of_the_prompt(server, tokenizer):
+    ids = tokenizer.encode(served.PROMPT).ids
+
+    def info(start, **more):
+        return generate(server, return_logprob=True, logprob_start_len=start, top_logprobs_num=1, return_text_in_logprobs=True,
+                        sampling_params={"temperature": 0, "max_new_tokens": 3}, **more)["meta_info"]
+    whole, part, none = info(0), info(10), info(-1)
+    assert [entry[1] for entry in part["input_token_logprobs"]] == ids[10:] and part["input_token_logprobs"][0][0] is None
+    assert part["input_token_logprobs"][1:] == whole["input_token_logprobs"][11:]
+    assert part["input_top_logprobs"] == [None] + whole["input_top_logprobs"][11:]
+    assert none["input_token_logprobs"] == none["input_top_logprobs"] == []
+    assert served.PROMPT == "".join(entry[2] for entry in whole["input_token_logprobs"])
+    for entries in (part["output_token_logprobs"], part["output_top_logprobs"][0], part["input_token_logprobs"]):
+        assert [entry[2] for entry in entries] == [tokenizer.decode([entry[1]], skip_special_tokens=False) for entry in entries]
+    assert len(info(len(ids) - 1)["input_token_logprobs"]) == 1
+    behind = server.post("/generate", {"text": served.PROMPT, "return_logprob": True, "logprob_start_len": len(ids)})
+    assert behind.status_code == 400 and behind.json()["error"]["param"] == "logprob_start_len"
+    plain = generate(server, return_logprob=True, sampling_params={"max_new_tokens": 1})["meta_info"]
+    assert plain["output_token_logprobs"][0][2] is None
+
+
+def test_every_prompt_of_a_list_may_have_parameters_of_its_own(server):
+    whole = generate(server)["text"]
+    params = [{"temperature": 0, "max_new_tokens": 2}, {**GREEDY, "stop": "="}, {**GREEDY, "stop": "=", "no_stop_trim": True},
+              {**GREEDY, "min_new_tokens": 30, "stop": "="}]
+    answers = generate(server, text=[served.PROMPT] * 4, sampling_params=params)
+    assert answers[0]["meta_info"]["finish_reason"] == {"type": "length", "length": 2}
+    assert answers[1]["text"] == whole.split("=")[0] and answers[2]["text"] == answers[1]["text"] + "="
+    assert len(answers[3]["output_ids"]) >= 30
+    for bad in (params, [{"n": 1}, {"n": 2}], [{}, {"temperature": -1}], [{}, 5]):
+        answer = server.post("/generate", {"text": ["a", "b"], "sampling_params": bad})
+        assert answer.status_code == 400 and answer.json()["error"]["param"].startswith("sampling_params"), answer.text
+    assert server.post("/generate", {"text": ["a", "b"], "sampling_params": [{}, {"temperature": -1}]}).json()["error"]["param"] \
+        == "sampling_params[1].temperature"
+    assert server.post("/generate", {"text": "a", "sampling_params": [{}]}).status_code == 400
+
+
+def test_what_generate_refuses(server, tokenizer):
+    ids = tokenizer.encode("Question:").ids
+    for body, param in (({"text": "a", "input_ids": ids}, "input_ids"), ({"text": "a", "token_ids_logprob": [1]}, "token_ids_logprob"),
+                        ({"text": "a", "sampling_params": {"max_tokens": 5}}, "sampling_params.max_tokens"),
+                        ({"text": "a", "sampling_params": "x"}, "sampling_params"), ({"text": "a", "rid": ["x"]}, "rid"),
+                        ({"text": "a", "sampling_params": {"stop_regex": "a+"}}, "sampling_params.stop_regex"),
+                        ({"text": "a", "session_params": {"id": "s"}}, "session_params"), ({}, "text")):
+        answer = server.post("/generate", body)
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == param, answer.text
+
+
+def test_seeds_and_salts_have_sglangs_names_too(server):
+    def sample(**more):
+        return generate(server, text="Question:", sampling_params={"temperature": 1.5, "max_new_tokens": 24, **more})["output_ids"]
+    assert sample(sampling_seed=3) == sample(seed=3) == sample(sampling_seed=3) != sample(seed=4)
+    prompt = {"text": "A prefix that has a salt. " * 20}
+    assert generate(server, **prompt, extra_key="one")["meta_info"]["cached_tokens"] == 0
+    assert generate(server, **prompt, extra_key="two")["meta_info"]["cached_tokens"] == 0
+    assert generate(server, **prompt, extra_key="two")["meta_info"]["cached_tokens"] > 0
+
+
+def test_the_cache_is_flushed_by_get_too(server):
+    prompt = {"text": "Another prefix of its own. " * 20}
+    generate(server, **prompt)
+    assert server.get("/flush_cache").status_code == 200
+    assert generate(server, **prompt)["meta_info"]["cached_tokens"] == 0
+
+
+def test_the_length_that_is_told_is_the_one_that_fits(tmp_path):
+    with served.serving(tmp_path / "log", "--max-total-tokens", "256") as small:
+        told = small.get("/v1/models").json()["data"][0]["max_model_len"]
+        assert told == 256 == small.get("/get_model_info").json()["max_model_len"]
+        assert small.post("/v1/completions", {"prompt": [5] * (told - 1), "max_tokens": 1}).status_code == 200
+        for prompt in ([5] * told, "word " * 2000):
+            answer = small.post("/v1/completions", {"prompt": prompt, "max_tokens": 1})
+            assert answer.status_code == 400 and "256 tokens" in answer.json()["error"]["message"]
