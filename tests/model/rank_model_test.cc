@@ -53,8 +53,8 @@ TEST(RankModel, EveryBlockGivesWhatOneRankGives) {
   }
 }
 
-// In bf16 a value now and then falls on the other side of a rounding boundary, so ranks may be as far from one rank as
-// rounding to bf16 costs anyway.
+// In bf16 a value now and then falls on the other side of a rounding boundary. Ranks then carry rounding noise of their
+// own: as far from the exact result as one rank, and up to twice that from it.
 TEST(RankModel, Bf16StaysWithinWhatItsRoundingCosts) {
   const ToyModel toy;
   const std::vector<std::int32_t> prompt = some_prompt(20, 320);
@@ -64,7 +64,7 @@ TEST(RankModel, Bf16StaysWithinWhatItsRoundingCosts) {
   for (const ParallelSizes& sizes : {ParallelSizes{2, 1}, ParallelSizes{4, 2}}) {
     const auto ranks = rank_logits(toy.folder(), sizes, first_blocks(DType::bf16, 3), prompt, 20);
     for (const std::vector<float>& logits : ranks) EXPECT_EQ(logits, ranks.front());
-    EXPECT_LT(relative_l2(ranks.front(), one), rounding);
+    EXPECT_LT(relative_l2(ranks.front(), one), 2.0 * rounding);
   }
 }
 
