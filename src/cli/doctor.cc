@@ -9,6 +9,8 @@
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
+#include "comm/mpi.h"
+#include "comm/nccl.h"
 #include "core/thread_pool.h"
 #include "cpu/features.h"
 #include "cuda/backend.h"
@@ -72,6 +74,10 @@ std::vector<Finding> findings() {
   list.push_back(huge_pages());
   const cuda::Status gpu = cuda::status();
   list.push_back({"CUDA", gpu.found, gpu.advice});
+  const comm::EngineFound mpi = comm::find_mpi();
+  list.push_back({"ranks on CPUs", mpi.found, mpi.advice});
+  const comm::EngineFound nccl = comm::find_nccl();
+  list.push_back({"ranks on GPUs", nccl.found, nccl.advice});
   return list;
 }
 

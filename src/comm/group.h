@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -71,6 +72,9 @@ class Group {
   // The limit of this rank's waits from now on; returns the one before. Infinity is for a rank that waits for work:
   // then only a peer that is known to be gone ends the wait.
   virtual double set_timeout(double seconds) { return seconds; }
+
+  // What is known of ranks of this group that won't take part any more, in words; "" when nothing is. From any thread.
+  virtual std::string gone_peers() const { return ""; }
 };
 
 std::unique_ptr<Group> make_single_group();

@@ -117,6 +117,15 @@ void HostGroup::refuse_size(int peer, std::int64_t bytes, std::int64_t expected)
 
 double HostGroup::set_timeout(double seconds) { return std::exchange(member_.timeout_seconds, seconds); }
 
+std::string HostGroup::gone_peers() const {
+  std::string text;
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank() || !member_.board->gone(board_rank(r))) continue;
+    text += (text.empty() ? "" : ", ") + member_.board->describe(board_rank(r));
+  }
+  return text;
+}
+
 void HostGroup::barrier() {
   enter(Kind::barrier);
   std::byte sign{};

@@ -39,6 +39,7 @@ class HostGroup : public Group {
   void finish_all_to_all(Stream stream) final;
   std::unique_ptr<Group> split(int color) final;
   double set_timeout(double seconds) final;
+  std::string gone_peers() const final;
 
  protected:
   const Membership& member() const { return member_; }

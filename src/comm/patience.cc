@@ -8,8 +8,8 @@
 namespace sluice::comm {
 namespace {
 
-constexpr std::int64_t kYieldUs = 100;
-constexpr std::int64_t kShortSleepUs = 10'000;
+constexpr std::int64_t kYieldUs = 1000;
+constexpr std::int64_t kShortSleepUs = 20'000;
 constexpr std::int64_t kLookUs = 50'000;
 
 void sleep_us(std::int64_t us) {
