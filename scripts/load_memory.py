@@ -35,6 +35,8 @@ BITS = {"bf16": 16, "fp8-block": 8.002, "nvfp4": 4.5, "mxfp4": 4.25}
 MOST_ANONYMOUS = 1.05  # of the prepared bytes
 MOST_MAPPED_MB = 256
 BLOCK = 1 << 20
+HUGE_PAGE = 2 << 20
+OWNED = 1.3  # of the file: what a load takes
 
 
 def random_bytes(kind, count):
@@ -140,38 +142,68 @@ def weight_files(folder):
     return sorted(folder.glob("*.safetensors"))
 
 
-def copy_speed(folder, threads):
-    """GB/s at which `threads` threads copy the files, mapped anew and in the page cache, into buffers of their own."""
-    files = [np.memmap(f, dtype=np.uint8, mode="r") for f in weight_files(folder)]
-    blocks = [(file, at) for file in files for at in range(0, len(file), BLOCK)]
-
-    def copy(work):
-        buffer, done = np.empty(BLOCK, np.uint8), 0
-        for file, at in work:
-            part = file[at:at + BLOCK]
-            np.copyto(buffer[:len(part)], part)
-            done += len(part)
-        return done
-
+def each_thread(threads, work):
+    """Seconds until all threads have done work(i), and the sum of what they return."""
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         begin = time.perf_counter()
-        done = sum(pool.map(copy, [blocks[i::threads] for i in range(threads)]))
-        return done / (time.perf_counter() - begin) * 1e-9
+        done = sum(pool.map(work, range(threads)))
+        return time.perf_counter() - begin, done
 
 
-def fresh_speed(count, threads):
-    """GB/s at which `threads` threads get memory that was not used before: loading has to, and reading does not."""
-    memory = mmap.mmap(-1, count)
+def blocks_of(folder, threads):
+    files = [np.memmap(f, dtype=np.uint8, mode="r") for f in weight_files(folder)]
+    blocks = [file[at:at + BLOCK] for file in files for at in range(0, len(file), BLOCK)]
+    return [blocks[len(blocks) * i // threads:len(blocks) * (i + 1) // threads] for i in range(threads)]
+
+
+def read_speed(folder, threads):
+    """GB/s at which `threads` threads copy the files, mapped anew and in the page cache, into small buffers."""
+    blocks = blocks_of(folder, threads)
+
+    def read(i):
+        buffer = np.empty(BLOCK, np.uint8)
+        for block in blocks[i]:
+            np.copyto(buffer[:len(block)], block)
+        return sum(map(len, blocks[i]))
+
+    seconds, done = each_thread(threads, read)
+    return done / seconds * 1e-9
+
+
+def new_memory(count):
+    memory = mmap.mmap(-1, count + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
-    pages = np.frombuffer(memory, dtype=np.uint8)
+    return np.frombuffer(memory, dtype=np.uint8)
+
+
+def copy_speed(folder, threads):
+    """GB/s of the same into memory that this process has not used before, as everything that keeps weights has to."""
+    blocks = blocks_of(folder, threads)
+    memory = new_memory(sum(len(b) for part in blocks for b in part))
+    starts = np.cumsum([0] + [sum(map(len, part)) for part in blocks])
+
+    def copy(i):
+        at = begin = int(starts[i])
+        for block in blocks[i]:
+            np.copyto(memory[at:at + len(block)], block)
+            at += len(block)
+        return at - begin
+
+    seconds, done = each_thread(threads, copy)
+    return done / seconds * 1e-9
+
+
+def own_memory(count, threads):
+    """Makes a virtual machine own as much free memory as a load takes, for about a second: a page that its host has to
+    find first costs many times what clearing it does, and that says nothing about the loader."""
+    pages = new_memory(count)
 
     def touch(i):
-        pages[i * count // threads:(i + 1) * count // threads:4096] = 1
+        pages[count * i // threads:count * (i + 1) // threads:4096] = 1
+        return 0
 
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        begin = time.perf_counter()
-        list(pool.map(touch, range(threads)))
-        return count / (time.perf_counter() - begin) * 1e-9
+    for _ in range(2):
+        each_thread(threads, touch)
 
 
 def load(folder):
@@ -200,22 +232,31 @@ def load(folder):
     return most["RssAnon"], most["RssFile"], float(found[1])
 
 
+def middle(values):
+    return sorted(values)[len(values) // 2]
+
+
+def speed_text(values):
+    return f"{middle(values):5.2f} GB/s ({min(values):.2f} to {max(values):.2f})"
+
+
 def measure(fmt, folder, threads, repeat, mapped_mb):
     file_bytes = sum(f.stat().st_size for f in weight_files(folder))
-    copy_speed(folder, threads)  # into the page cache
+    read_speed(folder, threads)  # into the page cache
     anonymous = mapped = 0
-    speeds, copies, fresh = [], [copy_speed(folder, threads)], []
+    loads, reads, copies = [], [], []
     for _ in range(repeat):
+        reads.append(read_speed(folder, threads))
+        own_memory(int(file_bytes * OWNED), threads)
+        copies.append(copy_speed(folder, threads))
+        own_memory(int(file_bytes * OWNED), threads)
         most_anonymous, most_mapped, seconds = load(folder)
         anonymous, mapped = max(anonymous, most_anonymous), max(mapped, most_mapped)
-        speeds.append(file_bytes / seconds * 1e-9)
-        copies.append(copy_speed(folder, threads))
-        fresh.append(fresh_speed(file_bytes, threads))
-    speed, copy = sorted(speeds)[repeat // 2], sorted(copies)[len(copies) // 2]
+        loads.append(file_bytes / seconds * 1e-9)
+    share = lambda of: f"{100 * middle([l / o for l, o in zip(loads, of)]):.0f} %"
     print(f"{fmt:>10} {file_bytes / 1e9:6.2f} GB  anonymous {100 * anonymous / file_bytes:6.1f} %  mapped {mapped / 1e6:6.0f} MB"
-          f"  load {speed:5.2f} GB/s ({min(speeds):.2f} to {max(speeds):.2f})  page cache {copy:5.2f} GB/s"
-          f" ({min(copies):.2f} to {max(copies):.2f})  {100 * speed / copy:4.0f} %"
-          f"  fresh memory {min(fresh):.2f} to {max(fresh):.2f} GB/s", flush=True)
+          f"  load {speed_text(loads)}  copy {speed_text(copies)} {share(copies)}  read {speed_text(reads)} {share(reads)}",
+          flush=True)
     return anonymous <= MOST_ANONYMOUS * file_bytes and mapped <= mapped_mb * 1e6
 
 

@@ -20,16 +20,24 @@ bool is_plain_bf16(const QuantTensor& w) {
          w.tensor_scale == 1.0f;
 }
 
-// [k pair][16 rows][2 k] bf16 from 16 rows of bf16.
-void interleave_bf16(const PanelLayout& layout, const RowPointers& rows, std::byte* line) {
+// [k pair][16 rows][2 k] bf16 from 16 rows of bf16, a line of each row at a time: rows are often a power of two apart,
+// where few lines fit into the cache at once. Sixteen rows are also more streams than hardware follows, so those of the
+// next panel, `ahead` bytes on, are asked for.
+void interleave_bf16(const PanelLayout& layout, const RowPointers& rows, std::int64_t ahead, std::byte* line) {
+  constexpr std::int64_t kPairsOfLine = kLineBytes / 4;
   std::int64_t kp = 0;
-  for (; kp + 4 <= layout.cols / 2; kp += 4, line += 4 * 2 * kLineBytes) {
+  for (; kp + kPairsOfLine <= layout.cols / 2; kp += kPairsOfLine, line += kPairsOfLine * 2 * kLineBytes) {
     for (int quad = 0; quad < kPanelRows; quad += 4) {
-      Rows4 r;
-      for (int i = 0; i < 4; ++i) r.v[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[quad + i] + 4 * kp));
-      r = transpose_32(r);
-      for (int i = 0; i < 4; ++i) {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(line + i * 2 * kLineBytes + 4 * quad), r.v[i]);
+      for (int i = 0; i < 4; ++i) __builtin_prefetch(rows[quad + i] + 4 * kp + ahead, 0, 2);
+      for (int part = 0; part < kPairsOfLine; part += 4) {
+        Rows4 r;
+        for (int i = 0; i < 4; ++i) {
+          r.v[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[quad + i] + 4 * (kp + part)));
+        }
+        r = transpose_32(r);
+        for (int i = 0; i < 4; ++i) {
+          _mm_storeu_si128(reinterpret_cast<__m128i*>(line + (part + i) * 2 * kLineBytes + 4 * quad), r.v[i]);
+        }
       }
     }
   }
@@ -120,7 +128,7 @@ void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel,
     for (int r = 0; r < kPanelRows; ++r) {
       pointers[r] = static_cast<const std::byte*>(w.codes.data) + 2 * (source.first_row + r) * w.codes.row_stride;
     }
-    return interleave_bf16(layout, pointers, lines);
+    return interleave_bf16(layout, pointers, 2 * kPanelRows * w.codes.row_stride, lines);
   }
   std::fill_n(scratch, pack_scratch_floats(layout.cols), 0.0f);
   for (int r = 0; r < rows; ++r) decode_row(w, source.first_row + r, scratch + r * layout.cols);

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "cpu/panel.h"
-#include "cpu/transpose.h"
+#include "cpu/panel_codes.h"
 #include "numerics/bf16.h"
 #include "numerics/e8m0.h"
 #include "numerics/fp8.h"
@@ -21,7 +21,6 @@ namespace {
 constexpr std::int64_t kPanelLine = 64;             // bytes of a panel in a step of a record
 constexpr std::int64_t kPairLine = 2 * kPanelLine;  // of both
 constexpr std::int64_t kBlockBytes = 64;            // of a row of kStoredK e4m3 codes; e2m1 has half of it
-constexpr std::int64_t kFetchedAhead = 256;         // bytes of a row: 16 rows are more streams than hardware follows
 constexpr std::int64_t kOctet = 8;                  // k of a 32-bit word of codes
 
 // Rows of one panel that exist, and where the source has them.
@@ -151,97 +150,91 @@ Fp4Layout fp4_layout(const PanelLayout& layout) {
 
 // kStoredK columns of 16 rows: where they are, or copies of those that are not whole or are changed.
 struct Block {
-  std::array<const std::byte*, kPanelRows> rows;
+  CodeRows rows;
   alignas(16) std::byte copies[kPanelRows][kBlockBytes];
 };
 
-// Where the records put kStoredK columns of a panel.
-struct Target {
-  std::byte* scales;
-  std::byte* codes;
-  std::int64_t pitch;  // bytes from a line of the panel to its next
+// Targets of one record of a panel after the other.
+class Targets {
+ public:
+  Targets(const PanelLayout& layout, int panel, std::byte* records)
+      : layout_(layout),
+        scale_bytes_(layout.format == Format::fp8 ? 0 : fp4_layout(layout).scale_bytes),
+        record_bytes_(layout.bytes_of_k(kStoredK)),
+        panel_(panel),
+        records_(records) {}
+
+  // Of the record at k, which goes up by kStoredK from 0.
+  RecordTarget at(std::int64_t k) {
+    if (k == next_segment_) {
+      place_ = layout_.place(k);
+      record_ = records_ + place_.bytes;
+      next_segment_ += layout_.segment_k();
+    }
+    const RecordTarget to = {record_ + place_.lane * scale_bytes_ + panel_ * kPanelRows,
+                             record_ + place_.lanes * scale_bytes_ + place_.lane * kPairLine + panel_ * kPanelLine,
+                             place_.lanes * kPairLine};
+    record_ += place_.lanes * record_bytes_;
+    return to;
+  }
+
+ private:
+  const PanelLayout& layout_;
+  std::int64_t scale_bytes_, record_bytes_;
+  int panel_;
+  std::byte* records_;
+  StoredPlace place_;
+  std::byte* record_ = nullptr;
+  std::int64_t next_segment_ = 0;
 };
 
-Target target_of(const PanelLayout& layout, std::int64_t k, int panel, std::byte* records) {
-  const std::int64_t segment = k / layout.segment_k() * layout.segment_k();
-  const StoredPlace place = layout.place(segment);
-  const std::int64_t scale_bytes = layout.format == Format::fp8 ? 0 : fp4_layout(layout).scale_bytes;
-  std::byte* record = records + place.bytes + place.lanes * layout.bytes_of_k(k - segment);
-  return {record + place.lane * scale_bytes + panel * kPanelRows,
-          record + place.lanes * scale_bytes + place.lane * kPairLine + panel * kPanelLine, place.lanes * kPairLine};
+// Rows that all exist, with unit column stride: nothing has to be copied.
+bool whole_rows(const Rows& rows) { return rows.count == kPanelRows && rows.w.codes.col_stride == 1; }
+
+CodeRows rows_at(const Rows& rows, std::int64_t k) {
+  const MatrixView& c = rows.w.codes;
+  const std::int64_t row_bytes = dtype_bytes(c.dtype, c.row_stride);
+  const std::byte* first = static_cast<const std::byte*>(c.data) + rows.first * row_bytes + dtype_bytes(c.dtype, k);
+  CodeRows at;
+  for (std::int64_t r = 0; r < kPanelRows; ++r) at[r] = first + r * row_bytes;
+  return at;
 }
 
-// 8 codes of 4 rows after another, each [4 rows][16 bytes of codes] > 16 bytes for each of 4 lines.
-void store_lines(const Rows4& lines, const Target& to, std::int64_t first_line, std::int64_t quad) {
-  for (int i = 0; i < 4; ++i) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to.codes + (first_line + i) * to.pitch + quad * 16), lines.v[i]);
-  }
-}
-
-// Of every 32 bits nibbles 0, 2, 4, 6 into the low half and 1, 3, 5, 7 into the high half.
-__m128i split_even_odd(__m128i v) {
-  const __m128i nibbles = _mm_set1_epi8(0x0F), bytes = _mm_set1_epi16(0x00FF);
-  const __m128i even = _mm_and_si128(v, nibbles), odd = _mm_and_si128(_mm_srli_epi16(v, 4), nibbles);
-  const __m128i pairs_even = _mm_and_si128(_mm_or_si128(even, _mm_srli_epi16(even, 4)), bytes);
-  const __m128i pairs_odd = _mm_and_si128(_mm_or_si128(odd, _mm_srli_epi16(odd, 4)), bytes);
-  const __m128i all = _mm_packus_epi16(pairs_even, pairs_odd);  // even halves of 4 words, then odd halves
-  return _mm_unpacklo_epi16(all, _mm_srli_si128(all, 8));
-}
-
-// Of every 32 bits nibbles 0 to 3 into the low halves of bytes 0 to 3, and 4 to 7 into their high halves.
-__m128i fold_halves(__m128i v) {
-  const __m128i nibbles = _mm_set1_epi8(0x0F), byte0 = _mm_set1_epi32(0xFF), byte1 = _mm_set1_epi32(0xFF00);
-  const __m128i even = _mm_and_si128(v, nibbles), odd = _mm_and_si128(_mm_srli_epi16(v, 4), nibbles);
-  const __m128i even_pairs = _mm_or_si128(even, _mm_srli_epi32(even, 12));  // bytes 0 and 2, in the low half
-  const __m128i odd_pairs = _mm_or_si128(odd, _mm_srli_epi32(odd, 12));
-  const auto spread = [&](__m128i pairs) {
-    return _mm_or_si128(_mm_and_si128(pairs, byte0), _mm_slli_epi32(_mm_and_si128(pairs, byte1), 8));
-  };
-  return _mm_or_si128(spread(even_pairs), _mm_slli_epi32(spread(odd_pairs), 8));
-}
-
-Rows4 load_rows(const Block& block, std::int64_t quad, std::int64_t byte) {
-  Rows4 r;
-  for (int i = 0; i < 4; ++i) {
-    r.v[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.rows[4 * quad + i] + byte));
-  }
-  return r;
-}
-
-void store_codes(Format format, const Block& block, const Target& to) {
-  const std::int64_t bytes = format == Format::fp8 ? kBlockBytes : kBlockBytes / 2;
-  for (std::int64_t byte = 0; byte < bytes; byte += 16) {
-    for (std::int64_t quad = 0; quad < 4; ++quad) {
-      Rows4 r = load_rows(block, quad, byte);
-      for (__m128i& v : r.v) {
-        if (format == Format::nvfp4) v = fold_halves(v);
-        if (format == Format::mxfp4) v = split_even_odd(v);
-      }
-      store_lines(format == Format::mxfp4 ? transpose_32(r) : transpose_16(r), to, byte / 4, quad);
-    }
-  }
+// Sixteen rows are more streams than hardware follows, so those of the next panel are asked for at the same columns.
+void fetch_next_panel(const CodeRows& rows, const MatrixView& codes) {
+  const std::int64_t ahead = dtype_bytes(codes.dtype, kPanelRows * codes.row_stride);
+  for (const std::byte* row : rows) __builtin_prefetch(row + ahead, 0, 2);
 }
 
 // Zeros for rows and columns that don't exist.
 void load_fp8(const Rows& rows, std::int64_t k, Block& block) {
   const MatrixView& c = rows.w.codes;
   const std::int64_t count = std::min<std::int64_t>(kStoredK, c.cols - k);
+  std::memset(block.copies, 0, sizeof(block.copies));
   for (std::int64_t r = 0; r < kPanelRows; ++r) {
     const auto* from = static_cast<const std::byte*>(c.data) + (rows.first + r) * c.row_stride + k * c.col_stride;
-    if (r < rows.count && count == kStoredK && c.col_stride == 1) {
-      block.rows[r] = from;
-      __builtin_prefetch(from + kFetchedAhead, 0, 2);
+    block.rows[r] = block.copies[r];
+    for (std::int64_t i = 0; i < count && r < rows.count; ++i) block.copies[r][i] = from[i * c.col_stride];
+  }
+}
+
+void pack_fp8(const PanelLayout& layout, const Rows& rows, Targets targets) {
+  for (std::int64_t k = 0; k < layout.cols; k += kStoredK) {
+    if (whole_rows(rows) && k + kStoredK <= layout.cols) {
+      const CodeRows codes = rows_at(rows, k);
+      fetch_next_panel(codes, rows.w.codes);
+      store_fp8_codes(codes, targets.at(k));
       continue;
     }
-    block.rows[r] = block.copies[r];
-    std::memset(block.copies[r], 0, kBlockBytes);
-    for (std::int64_t i = 0; i < count && r < rows.count; ++i) block.copies[r][i] = from[i * c.col_stride];
+    Block block;
+    load_fp8(rows, k, block);
+    store_fp8_codes(block.rows, targets.at(k));
   }
 }
 
 // What goes on from record to record of the rows of a panel.
 struct RowState {
-  std::array<const std::uint8_t*, kPanelRows> scales{};
+  ScaleRows scales{};
   std::array<std::uint8_t, kPanelRows> byte;  // last stored scale
   std::array<bool, kPanelRows> nan{};         // whether a scale is NaN
 };
@@ -285,7 +278,7 @@ struct Fp4Row {
   }
 };
 
-void pack_fp4_record(Fp4Row row, RowState& state, const Target& to) {
+void pack_fp4_record(Fp4Row row, RowState& state, const RecordTarget& to) {
   Block block;
   for (row.r = 0; row.r < kPanelRows; ++row.r) {
     const std::int64_t r = row.r, count = row.count();
@@ -302,9 +295,30 @@ void pack_fp4_record(Fp4Row row, RowState& state, const Target& to) {
     }
     if (copy) row.copy(block.copies[r]);
     block.rows[r] = copy ? block.copies[r] : row.codes();
-    if (!copy) __builtin_prefetch(block.rows[r] + kFetchedAhead, 0, 2);
   }
-  store_codes(row.layout.format, block, to);
+  row.layout.format == Format::nvfp4 ? store_nvfp4_codes(block.rows, to)
+                                     : static_cast<void>(store_mxfp4_codes(block.rows, to));
+}
+
+// A record of rows that all exist. Returns false where a scale or a block of zeros needs pack_fp4_record, which may
+// then write all of it again.
+bool pack_plain_fp4_record(const Fp4Row& row, RowState& state, const RecordTarget& to) {
+  constexpr std::int64_t kLine = 64;
+  const CodeRows codes = rows_at(row.rows, row.k);
+  if (row.k * 2 % kStoredK == 0) fetch_next_panel(codes, row.rows.w.codes);
+  ScaleRows scales;
+  for (std::int64_t r = 0; r < kPanelRows; ++r) scales[r] = state.scales[r] + row.first_group;
+  if (row.first_group % kLine == 0) {
+    for (const std::uint8_t* s : scales) __builtin_prefetch(s + kPanelRows * row.rows.w.block_scale.row_stride, 0, 2);
+  }
+  if (row.layout.format == Format::nvfp4) {
+    if (!store_plain_nvfp4_scales(scales, to)) return false;
+    store_nvfp4_codes(codes, to);
+  } else if (!store_plain_mxfp4_scales(scales, to) || store_mxfp4_codes(codes, to)) {
+    return false;
+  }
+  std::memcpy(state.byte.data(), to.scales + (kStoredK / row.f.group - 1) * kPairRows, kPanelRows);
+  return true;
 }
 
 void check_fp4(const PanelLayout& layout, const QuantTensor& w) {
@@ -328,14 +342,19 @@ void pack_output_scales(const Rows& rows, float tensor_scale, float* to) {
 }  // namespace
 
 bool scales_are_near(const QuantTensor& weight) {
-  constexpr int kLowest = 127 - 40, kHighest = 127 + 40;
+  constexpr std::uint8_t kLowest = 127 - 40, kHighest = 127 + 40;
   const BlockScaleView& s = weight.block_scale;
   if (s.data == nullptr || s.dtype != DType::e8m0 || weight.codes.dtype != DType::e2m1) return false;
+  const std::int64_t groups = ceil_div(weight.codes.cols, s.block_cols);
+  const auto far = [](std::uint8_t code) { return static_cast<std::uint8_t>(code - kLowest) > kHighest - kLowest; };
   for (std::int64_t n = 0; n < weight.codes.rows; ++n) {
     const auto* scales = static_cast<const std::uint8_t*>(s.data) + n / s.block_rows * s.row_stride;
-    for (std::int64_t k = 0; k < weight.codes.cols; k += s.block_cols) {
-      const std::uint8_t code = scales[k / s.block_cols * s.col_stride];
-      if ((code >= kLowest && code <= kHighest) || code == kE8m0Nan) continue;
+    unsigned some = 0;
+    for (std::int64_t g = 0; g < groups; ++g) some |= static_cast<unsigned>(far(scales[g * s.col_stride]));
+    for (std::int64_t g = 0; some != 0 && g < groups; ++g) {
+      const std::uint8_t code = scales[g * s.col_stride];
+      const std::int64_t k = g * s.block_cols;
+      if (!far(code) || code == kE8m0Nan) continue;
       if (!zero_codes(weight.codes, n, k, std::min(k + s.block_cols, weight.codes.cols))) return false;
     }
   }
@@ -352,12 +371,7 @@ void pack_quantized_panel(const PanelLayout& layout, const PanelSource& source, 
       fail(ErrorCode::unsupported, std::string(dtype_name(w.codes.dtype)) + " weights in an fp8 recipe", "e4m3");
     }
     if (layout.scaled) pack_block_scales(layout, rows, source.tensor_scale, panel, pair.block_scales);
-    Block block;
-    for (std::int64_t k = 0; k < layout.cols; k += kStoredK) {
-      load_fp8(rows, k, block);
-      store_codes(layout.format, block, target_of(layout, k, panel, pair.records));
-    }
-    return;
+    return pack_fp8(layout, rows, {layout, panel, pair.records});
   }
   check_fp4(layout, w);
   const Fp4Layout f = fp4_layout(layout);
@@ -368,9 +382,13 @@ void pack_quantized_panel(const PanelLayout& layout, const PanelSource& source, 
     const std::int64_t row = (rows.first + r) / scales.block_rows;
     state.scales[r] = static_cast<const std::uint8_t*>(scales.data) + row * scales.row_stride;
   }
+  Targets targets(layout, panel, pair.records);
+  const bool whole = whole_rows(rows) && scales.col_stride == 1;
   for (std::int64_t k = 0; k < layout.cols; k += kStoredK) {
-    pack_fp4_record({layout, rows, scale_table(layout.format), f, k, k / f.group}, state,
-                    target_of(layout, k, panel, pair.records));
+    const RecordTarget to = targets.at(k);
+    const Fp4Row row{layout, rows, scale_table(layout.format), f, k, k / f.group};
+    const bool plain = whole && k + kStoredK <= layout.cols && pack_plain_fp4_record(row, state, to);
+    if (!plain) pack_fp4_record(row, state, to);
   }
   for (std::int64_t r = 0; r < kPanelRows; ++r) {
     if (state.nan[r]) outputs[r] = std::numeric_limits<float>::quiet_NaN();

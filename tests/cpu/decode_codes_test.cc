@@ -41,13 +41,23 @@ Codes fp8_codes(std::int64_t cols) {
   return c;
 }
 
-// Codes and scales count up at different speeds. Scales of mxfp4 are around 1, or all whose products bf16 can hold.
-Codes fp4_codes(std::int64_t cols, bool nvfp4, bool near) {
+// Plain ones are positive and normal for nvfp4, and around 1 for mxfp4. Small ones of nvfp4 are zeros and subnormal
+// numbers too. Others of nvfp4 are also negative, and of mxfp4 all whose products bf16 can hold.
+enum class Scales { plain, small, all };
+
+std::uint8_t scale_code(std::int64_t i, bool nvfp4, Scales scales) {
+  if (!nvfp4) return static_cast<std::uint8_t>(scales == Scales::plain ? 110 + i % 30 : 3 + i * 11 % 248);
+  if (scales == Scales::all) return e4m3_code(i);
+  return static_cast<std::uint8_t>(scales == Scales::plain ? 8 + i * 7 % 119 : i * 7 % 127);
+}
+
+// Codes and scales count up at different speeds.
+Codes fp4_codes(std::int64_t cols, bool nvfp4, Scales scales) {
   Codes c{cols, {}, {}, {}, {}};
   const std::int64_t group = nvfp4 ? 16 : 32, groups = (cols + group - 1) / group;
   c.codes.resize(static_cast<std::size_t>(kRows * cols / 2));
   for (std::int64_t i = 0; i < kRows * groups; ++i) {
-    c.scales.push_back(nvfp4 ? e4m3_code(i) : static_cast<std::uint8_t>(near ? 110 + i % 30 : 3 + i * 11 % 248));
+    c.scales.push_back(scale_code(i, nvfp4, scales));
   }
   for (std::int64_t i = 0; i < kRows * cols; ++i) {
     const std::int64_t n = i / cols, k = i % cols;
@@ -102,14 +112,30 @@ TEST_P(DecodeCodes, Fp8) {
 }
 
 TEST_P(DecodeCodes, Nvfp4) {
-  check(fp4_codes(832, true, false), Recipe::nvfp4_w4a16);
-  check(fp4_codes(562, true, false), Recipe::nvfp4_w4a16);
+  check(fp4_codes(832, true, Scales::all), Recipe::nvfp4_w4a16);
+  check(fp4_codes(832, true, Scales::small), Recipe::nvfp4_w4a16);
+  check(fp4_codes(832, true, Scales::plain), Recipe::nvfp4_w4a16);
+  check(fp4_codes(562, true, Scales::all), Recipe::nvfp4_w4a16);
 }
 
 TEST_P(DecodeCodes, Mxfp4) {
-  check(fp4_codes(832, false, false), Recipe::mxfp4_w4a16);
-  check(fp4_codes(832, false, true), Recipe::mxfp4_w4a16);
-  check(fp4_codes(562, false, true), Recipe::mxfp4_w4a16);
+  check(fp4_codes(832, false, Scales::all), Recipe::mxfp4_w4a16);
+  check(fp4_codes(832, false, Scales::plain), Recipe::mxfp4_w4a16);
+  check(fp4_codes(562, false, Scales::plain), Recipe::mxfp4_w4a16);
+}
+
+// Blocks of zeros may have any scale: sums that are kept in units of the block at hand must not take it over.
+TEST_P(DecodeCodes, BlocksOfZerosWithScalesFarAway) {
+  Codes c = fp4_codes(832, false, Scales::plain);
+  for (const std::int64_t row : {0, 9, 31}) {
+    for (const std::int64_t block : {1, 12, 25}) {
+      c.scales[static_cast<std::size_t>(row * 26 + block)] = block == 12 ? 252 : 1;
+      const auto first = static_cast<std::size_t>(row * 832 + block * 32);
+      for (std::size_t i = first; i < first + 32; ++i) c.values[i] = 0.0f;
+      for (std::size_t i = first / 2; i < first / 2 + 16; ++i) c.codes[i] &= 0x88;  // both zeros
+    }
+  }
+  check(c, Recipe::mxfp4_w4a16);
 }
 
 // A NaN makes its own output NaN and no other.
