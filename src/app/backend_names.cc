@@ -39,7 +39,7 @@ constexpr std::array kBackends = {
     BackendName{"flashinfer_cutedsl",
                 {kNo, kNo, kNo, kDsl, kNo},
                 "modelopt_fp4 modelopt_mixed nvfp4_online None",
-                "none deepep flashinfer",
+                "none deepep flashinfer alltoall",
                 true,
                 true,
                 ""},
@@ -50,7 +50,7 @@ constexpr std::array kBackends = {
     BackendName{"aiter", {kBf16, kTensor, kBlock, kNo, kNo}, "", "", false, false, ""},
     BackendName{"intel_xpu", {kBf16, kNo, kNo, kNo, kNo}, "", "", false, false, ""},
     BackendName{"hpc_ops", {}, "", "", false, false, "its number formats are not known here"},
-    BackendName{"megamoe", {}, "", "", false, false, "it is one kernel over all ranks, and this build runs one rank"},
+    BackendName{"megamoe", {}, "", "", false, false, "it is one kernel over all ranks, for GPUs"},
 };
 
 constexpr std::string_view kNoInt = "there is no recipe for integer weights";

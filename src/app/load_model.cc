@@ -4,8 +4,10 @@
 #include <chrono>
 
 #include "app/kv_capacity.h"
+#include "app/parallel_choice.h"
 #include "app/wiring.h"
 #include "core/rounding.h"
+#include "engine/follow.h"
 
 namespace sluice::app {
 namespace {
@@ -59,7 +61,10 @@ KvCapacity settle_kv(LoadedModel& m) {
   demand.bytes_per_token = m.decoder->kv_bytes_per_token();
   demand.free_bytes = m.opened.backend->device().kind == DeviceKind::cpu ? free_memory_bytes() : 0;
   demand.fraction = m.opened.options.mem_fraction_static;
+  Group* const world = m.opened.options.world;
+  demand.free_bytes /= m.opened.sharing.memory;
   KvCapacity capacity = choose_kv_capacity(demand);
+  if (world != nullptr) capacity.tokens = least_of(*world, capacity.tokens);
   e.kv_tokens = capacity.tokens;
   return capacity;
 }
@@ -75,6 +80,7 @@ ModelFacts facts_of(const LoadedModel& m, const KvCapacity& kv, double load_seco
   f.recipe = recipe_names(opened);
   f.runner = runner_names(opened);
   f.device = opened.backend->describe();
+  f.ranks = describe(opened.options.parallel);
   f.resident_bytes = m.decoder->weight_bytes().total();
   f.kv_bytes_per_token = m.decoder->kv_bytes_per_token();
   const engine::EngineOptions& e = opened.options.engine;
@@ -84,6 +90,8 @@ ModelFacts facts_of(const LoadedModel& m, const KvCapacity& kv, double load_seco
   f.load_seconds = load_seconds;
   return f;
 }
+
+engine::EngineRanks ranks_of(const OpenedModel& opened) { return {opened.options.world, opened.plan}; }
 
 void tell_leftovers(const ckpt::WeightSource& weights, const LogSink& log) {
   if (!log) return;
@@ -114,7 +122,9 @@ LoadedModel load_model(OpenedModel opened, const ProgressSink& progress, const L
 }
 
 std::unique_ptr<engine::Engine> LoadedModel::make_engine() const {
-  return std::make_unique<engine::Engine>(*decoder, opened.options.engine);
+  return std::make_unique<engine::Engine>(*decoder, opened.options.engine, ranks_of(opened));
 }
+
+void LoadedModel::follow() const { engine::follow(*decoder, opened.options.engine, ranks_of(opened)); }
 
 }  // namespace sluice::app

@@ -119,6 +119,10 @@ RecipeChoice choose_recipes(const RecipeRequest& request, std::span<const Recipe
   LaunchRequest launch;
   launch.quantization = request.quantization;
   launch.mxfp4_precision = request.mxfp4_precision;
+  launch.tp = request.tp;
+  launch.ep = request.ep;
+  launch.a2a = request.a2a;
+  launch.deepep_mode = request.deepep_mode;
   const std::string& backend = request.moe_runner_backend;
   const bool ours = std::find(runners.begin(), runners.end(), backend) != runners.end();
   const bool foreign = backend != "auto" && !ours;

@@ -19,6 +19,11 @@ struct RecipeRequest {
   std::string quantization;                 // --quantization, SGLang's names; empty = the stored format
   std::string mxfp4_precision = "default";  // --flashinfer-mxfp4-moe-precision: default, bf16 or fp8
   bool disable_shared_experts_fusion = false;
+  // How experts are spread over ranks, for the rules of SGLang's names.
+  int tp = 1;
+  int ep = 1;                        // as resolved: all ranks with an all-to-all
+  std::string a2a = "none";          // --moe-a2a-backend
+  std::string deepep_mode = "auto";  // --deepep-mode
 };
 
 struct RecipeChoice {

@@ -5,17 +5,22 @@
 #include <algorithm>
 #include <charconv>
 
+#include "app/rank_setup.h"
+#include "app/ranks.h"
 #include "checkpoint/scheme_compressed_tensors.h"
 #include "checkpoint/scheme_fp8.h"
 #include "checkpoint/scheme_modelopt.h"
 #include "checkpoint/scheme_mxfp4.h"
 #include "checkpoint/scheme_plain.h"
 #include "core/error.h"
+#include "core/rounding.h"
 #include "cpu/backend.h"
 #include "cpu/runner_cpu.h"
 #include "cuda/backend.h"
 #include "cuda/runner_hopper.h"
+#include "dispatch/dispatcher.h"
 #include "model/families.h"
+#include "model/rank_part.h"
 #include "model/shared_fusion.h"
 #include "moe/layout/layout_runner.h"
 #include "moe/reference_runner.h"
@@ -44,18 +49,59 @@ RecipeChoice choose(const OpenedModel& model, DType asked) {
   for (const auto& runner : model.runners) names.emplace_back(runner->name());
   RecipeRequest request{asked == DType::f32 ? "f32" : o.recipe, o.moe_runner_backend, o.quantization, o.mxfp4_precision,
                         o.disable_shared_experts_fusion};
+  request.tp = o.parallel.tp;
+  request.ep = o.parallel.ep;
+  request.a2a = o.a2a;
+  request.deepep_mode = o.deepep_mode;
   return choose_recipes(request, stored, names, model.config.architecture);
 }
 
-Problem problem_for(const OpenedModel& model, const LayerSpec& layer, Recipe recipe) {
+// What this rank's runner is asked: its part of the experts, and the tokens of all groups that reach it.
+Problem problem_for(const OpenedModel& model, const LayerSpec& layer, Recipe recipe, Recipe stored) {
   Problem problem;
   problem.layer = layer;
   problem.recipe = recipe;
   problem.device = model.backend->device();
-  problem.max_tokens = std::max(model.options.engine.max_batch_tokens, model.options.engine.max_sequences);
+  problem.dispatch = dispatch_kind(model.plan.sizes);
+  problem.max_tokens =
+      std::max(model.options.engine.max_batch_tokens, model.options.engine.max_sequences) * model.plan.sizes.dp;
   problem.row_invariant = model.options.row_invariant;
   problem.upstream_gate_alpha = model.options.upstream_gate_alpha;
-  return problem;
+  return model.options.world == nullptr ? problem : model::problem_of_rank(problem, stored, model.plan);
+}
+
+// Takes this rank's place in the run. A rank's share of requests and of tokens a step is that of its dp group.
+void join(OpenedModel& model) {
+  LoadOptions& o = model.options;
+  const std::int32_t ranks = o.world == nullptr ? 1 : o.world->size();
+  if (ranks != o.parallel.tp) {
+    fail(ErrorCode::usage, fmt::format("--tp {} with {} ranks", o.parallel.tp, ranks), "as many ranks as --tp says");
+  }
+  if (ranks == 1) o.world = nullptr;
+  if (o.world == nullptr) return;
+  model.sharing = find_sharing(*o.world);
+  model.plan = plan_rank(o.parallel, o.world->rank());
+  const std::int32_t dp = o.parallel.dp;
+  if (dp > 1) model.dp_group = o.world->split(model.plan.dp.index);
+  o.engine.max_sequences = ceil_div(o.engine.max_sequences, dp);
+  o.engine.max_batch_tokens = ceil_div(o.engine.max_batch_tokens, dp);
+  agree(*o.world, {{"the headers of the checkpoint", header_digest(*model.checkpoint)}});
+}
+
+int threads_for(const OpenedModel& model) {
+  if (model.options.threads > 0) return model.options.threads;
+  return std::max(1, available_processors() / model.sharing.processors);
+}
+
+// SGLang refuses numbers of experts that the ranks do not divide.
+void tell_uneven(const LogSink& log, const OpenedModel& model) {
+  for (const model::BlockSpec& block : model.config.layers) {
+    if (block.moe() == nullptr || !log) continue;
+    const std::int32_t experts = block.moe()->routing.total_experts(), ranks = model.plan.sizes.ep;
+    if (experts % ranks == 0) continue;
+    return log(LogLevel::info, fmt::format("{} experts over {} ranks: the first {} have one more than the others",
+                                           experts, ranks, experts % ranks));
+  }
 }
 
 void fuse_shared(OpenedModel& model) {
@@ -75,7 +121,8 @@ void select_runners(OpenedModel& model) {
     model.problems.emplace_back();
     model.selections.emplace_back();
     if (block.moe() == nullptr) continue;
-    model.problems.back() = problem_for(model, *block.moe(), *recipe++);
+    const Recipe stored = model.weights->expert_recipe(std::ssize(model.problems) - 1);
+    model.problems.back() = problem_for(model, *block.moe(), *recipe++, stored);
     model.selections.back() = select_runner(candidates, model.problems.back(), model.choice.runner);
   }
 }
@@ -193,13 +240,14 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   model.config = std::move(files.config);
   tell(log, LogLevel::warning, model.checkpoint->notes());
   tell_skipped(log, model);
+  join(model);
   model.options.engine.context_length = context_for(model);
   const std::vector<ckpt::Scheme> dialects = schemes();
   ckpt::SchemeOptions how;
   how.scales = ckpt::ScalePolicy::parse(options.scale_policy);
   model.weights = ckpt::find_scheme(dialects, *model.checkpoint).open(*model.checkpoint, std::move(files.names), how);
   model.isa = isa_for(options.isa);
-  model.pool = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_processors());
+  model.pool = std::make_unique<ThreadPool>(threads_for(model));
   model.backend = make_backend(options.device, *model.pool, model.isa);
   model.runners = runners(*model.pool, model.isa);
   add_layout_runner(model.runners, options.moe_runner_backend, *model.pool);
@@ -208,6 +256,7 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   if (!model.choice.recipes.empty()) model.recipe = model.choice.recipes.front();
   model.compute = model.recipe == Recipe::f32 ? DType::f32 : asked;
   fuse_shared(model);
+  tell_uneven(log, model);
   select_runners(model);
   return model;
 }
@@ -218,6 +267,9 @@ model::DecoderOptions decoder_options(const OpenedModel& opened) {
   options.compute = opened.compute;
   options.problems = opened.problems;
   options.max_positions = opened.options.engine.context_length;
+  options.plan = opened.plan;
+  options.world = opened.options.world;
+  options.attention = opened.attention();
   for (const Selection& selection : opened.selections) options.runners.push_back(selection.chosen);
   return options;
 }

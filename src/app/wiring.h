@@ -2,7 +2,7 @@
 //
 // Used by the commands, the server and the bindings. Two steps, so that a choice can be shown or refused before any
 // weight is read: open_model reads configuration and file headers only and asks every runner; load_model reads the
-// weights.
+// weights. In a run over several ranks every rank takes both steps, at the same time and with the same options.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,18 @@
 #include <string>
 #include <vector>
 
+#include "app/rank_setup.h"
 #include "app/recipe_choice.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/scheme.h"
+#include "comm/group.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
 #include "cpu/features.h"
 #include "engine/engine.h"
 #include "model/decoder.h"
 #include "model/family.h"
+#include "moe/parallel.h"
 #include "moe/selection.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -42,6 +45,14 @@ struct LoadOptions {
   bool row_invariant = true;
   double mem_fraction_static = 0;  // of the free memory for the KV cache; 0 = kv_capacity.h's default
   engine::EngineOptions engine;    // context_length 0 = the model's; kv_tokens 0 = by mem_fraction_static
+
+  // Of a run over several ranks, each of which opens and loads its own part. Requests and tokens of a step in `engine`
+  // are those of the whole run; kv_tokens are those of a dp group.
+  Group* world = nullptr;            // not owned, outlives the model; nullptr = one rank
+  ParallelSizes parallel;            // as choose_parallel returns them
+  std::string a2a = "none";          // --moe-a2a-backend, for the rules of runners' names
+  std::string deepep_mode = "auto";  // likewise
+  bool gather_quantized = true;      // dp attention without all-to-all: tokens travel in FP4 where they can
 };
 
 // A model directory as its configuration and file headers tell it: what every command begins with.
@@ -62,6 +73,9 @@ struct OpenedModel {
   std::unique_ptr<ckpt::WeightSource> weights;
   Recipe recipe = Recipe::bf16;  // of the first MoE layer; problems have each layer's
   RecipeChoice choice;
+  Sharing sharing;                  // of this machine with other ranks
+  RankPlan plan;                    // this rank's part
+  std::unique_ptr<Group> dp_group;  // its ranks, where there are several dp groups of several ranks
   DType compute = DType::bf16;
   cpu::Isa isa = cpu::Isa::scalar;  // in use
   std::unique_ptr<ThreadPool> pool;
@@ -69,6 +83,9 @@ struct OpenedModel {
   std::vector<std::unique_ptr<Runner>> runners;  // in order of preference
   std::vector<Problem> problems;                 // [layers] what they were asked; default for dense layers
   std::vector<Selection> selections;             // [layers] what they answered; empty for dense layers
+
+  // The ranks that see the same tokens as this one; nullptr = one rank.
+  Group* attention() const { return dp_group ? dp_group.get() : options.world; }
 };
 
 // What the start line prints.
@@ -80,6 +97,7 @@ struct ModelFacts {
   std::string recipe;
   std::string runner;
   std::string device;  // Backend::describe
+  std::string ranks;   // how the model is spread over ranks; empty for one
   std::int64_t resident_bytes = 0;
   std::int64_t kv_bytes_per_token = 0;
   std::int64_t kv_bytes = 0;  // of the whole cache
@@ -96,8 +114,10 @@ struct LoadedModel {
   std::unique_ptr<model::Decoder> decoder;
   ModelFacts facts;
 
-  // Takes the memory of the KV cache and of one step. The model outlives it.
+  // Takes the memory of the KV cache and of one step. The model outlives it. In a run over ranks rank 0 calls it, and
+  // all others follow, which returns when rank 0's engine is gone.
   std::unique_ptr<engine::Engine> make_engine() const;
+  void follow() const;
 };
 
 // Asks every runner for every MoE layer. Throws Error for a damaged checkpoint, an unknown architecture, or a layer

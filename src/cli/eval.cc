@@ -108,9 +108,8 @@ class Asker {
 
 int eval_gsm8k_command(const Options& given) {
   if (!given.base_url.empty()) return eval_remote_command(given);
-  Options options = given;
+  const Options options = with_command_defaults(given);
   if (options.parallel < 1) fail(ErrorCode::usage, fmt::format("--parallel {}", options.parallel), "1 or more");
-  options.max_running_requests = options.parallel;
   if (options.model.empty()) fail(ErrorCode::usage, "no model", "MODEL, or --base-url URL of a server");
   Terminal terminal(options.quiet);
   const EvalTask task = read_task(options);

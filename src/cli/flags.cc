@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdint>
 
+#include "cli/flags_ranks.h"
 #include "cli/flags_serve.h"
 #include "core/error.h"
 
@@ -20,7 +21,6 @@ constexpr std::int64_t kMostKvTokens = std::int64_t{1} << 36;
 constexpr std::string_view kModelCommands = "run chat serve verify layer eval.gsm8k";
 constexpr std::string_view kOpenCommands = "run chat serve verify layer check explain quantize";
 constexpr std::string_view kEngineCommands = "run chat serve verify eval.gsm8k";
-constexpr std::string_view kRankCommands = "run chat verify eval.gsm8k";
 constexpr std::string_view kRecipeCommands = "run chat serve verify layer eval.gsm8k explain";
 
 void add_model_flags(Options& o, std::vector<Flag>& t) {
@@ -127,7 +127,6 @@ void add_proof_flags(Options& o, std::vector<Flag>& t) {
   t.push_back(
       {"--out", "FILE", "layer", "Where `output` [T, H] f32, `topk_ids` and `topk_weights` are written", &o.out, true});
   t.push_back({"--device", "NAME", "layer bench.moe", "cpu, cuda or cuda:N", &o.device});
-  t.push_back({"--ep", "N", "layer", "Expert-parallel ranks; this build runs 1", Count{&o.ep, 1}});
   t.push_back({"--routed-only", "", "layer", "Leave out shared experts", &o.routed_only});
   t.push_back({"--dump-stages", "", "layer", "Also write every intermediate of the runner", &o.dump_stages});
 }
@@ -138,9 +137,6 @@ void add_report_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--weights", "", "check", "Also look for NaN and infinity in every tensor; reads the whole checkpoint",
                &o.weights});
   t.push_back({"--device", "NAME", "explain", "cpu or cuda", &o.device});
-  t.push_back({"--tp,--tensor-parallel-size", "N", "explain", "Ranks in all", Count{&o.tp, 1, 65536}});
-  t.push_back({"--ep,--expert-parallel-size", "N", "explain",
-               "Ranks that the experts are spread over; each is cut into tp / ep pieces", Count{&o.ep, 1, 65536}});
 }
 
 void add_quantize_flags(Options& o, std::vector<Flag>& t) {
@@ -184,10 +180,7 @@ void add_measure_flags(Options& o, std::vector<Flag>& t) {
                "Print the result only", &o.quiet});
 }
 
-std::string_view commands_of(SglangWhere where) {
-  if (where == SglangWhere::ranks) return kRankCommands;
-  return where == SglangWhere::serve ? "serve" : kModelCommands;
-}
+std::string_view commands_of(SglangWhere where) { return where == SglangWhere::serve ? "serve" : kModelCommands; }
 
 // Flags of SGLang's launch line that are none of ours.
 void add_sglang_flags(Options& o, std::vector<Flag>& t) {
@@ -206,6 +199,7 @@ std::vector<Flag> flag_table(Options& options) {
   std::vector<Flag> table;
   add_model_flags(options, table);
   add_engine_flags(options, table);
+  add_rank_flags(options, table);
   add_generation_flags(options, table);
   add_serve_flags(options, table);
   add_proof_flags(options, table);

@@ -8,9 +8,12 @@
 #include <string>
 #include <system_error>
 
+#include "app/ranks.h"
 #include "app/version.h"
 #include "cli/commands.h"
 #include "cli/parse.h"
+#include "cli/ranks.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 #include "core/error.h"
 
@@ -45,9 +48,60 @@ int dispatch(const Options& options) {
   sluice::fail(sluice::ErrorCode::usage, "no command \"" + options.command + "\"", "", "sluice --help lists them");
 }
 
+// What a failure is called, and the exit code it ends with.
+struct Failure {
+  std::string text;
+  int exit_code = 0;
+};
+
+Failure failure_of(const std::exception_ptr& exception) {
+  using sluice::ErrorCode;
+  const auto code = [](ErrorCode c) { return static_cast<int>(c); };
+  try {
+    std::rethrow_exception(exception);
+  } catch (const sluice::Error& e) {
+    return {e.what(), e.exit_code()};
+  } catch (const std::bad_alloc&) {
+    return {"out of memory; choose a smaller model, context or --max-running-requests", code(ErrorCode::resources)};
+  } catch (const std::filesystem::filesystem_error& e) {
+    return {e.what(), code(ErrorCode::bad_input)};
+  } catch (const std::system_error& e) {  // from fmt::print, when standard output is full or closed
+    return {std::string(e.what()) + "; expected a file with free space or an open pipe", code(ErrorCode::resources)};
+  } catch (const std::exception& e) {
+    return {"internal error: " + std::string(e.what()) + "; please report it", code(ErrorCode::check_failed)};
+  }
+}
+
+// One rank of several: rank 0 runs the command, the others follow it. Whatever fails on one ends all.
+int run_as_rank(Options options) {
+  const auto session =
+      sluice::app::join_ranks({.ranks = static_cast<int>(options.tp), .timeout_seconds = options.dist_timeout});
+  int code = 0;
+  try {
+    if (session->size() > 1) {
+      options.world = &session->world();
+      sluice::app::agree(session->world(), sluice::cli::rank_facts(options));
+    }
+    code = session->rank() == 0 ? dispatch(options) : sluice::cli::follow_command(options);
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    session->report(sluice::cli::printable(failure.text));
+    code = failure.exit_code;
+  }
+  return session->finish(code);
+}
+
+int run_command_line(const Options& options, int argc, char** argv) {
+  if (!sluice::cli::runs_on_ranks(options)) return dispatch(options);
+  sluice::cli::parallel_choice(options);  // sizes that do not go together are refused before anything starts
+  if (sluice::app::is_rank()) return run_as_rank(options);
+  if (options.tp == 1) return dispatch(options);
+  return sluice::app::start_ranks(static_cast<int>(options.tp), argc, argv);
+}
+
 int run(int argc, char** argv) {
   const sluice::cli::Parsed parsed = sluice::cli::parse(argc, argv, sluice::app::version_text());
-  if (!parsed.done) return dispatch(parsed.options);
+  if (!parsed.done) return run_command_line(parsed.options, argc, argv);
   const std::string text = parsed.text.ends_with('\n') ? parsed.text.substr(0, parsed.text.size() - 1) : parsed.text;
   if (parsed.exit_code == 0) {
     fmt::print("{}\n", text);
@@ -68,24 +122,11 @@ int flushed(int code) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  using sluice::cli::printable;
-  using sluice::cli::say;
   try {
     return flushed(run(argc, argv));
-  } catch (const sluice::Error& e) {
-    say("sluice: " + printable(e.what()));
-    return e.exit_code();
-  } catch (const std::bad_alloc&) {
-    say("sluice: out of memory; choose a smaller model, context or --max-running-requests");
-    return static_cast<int>(sluice::ErrorCode::resources);
-  } catch (const std::filesystem::filesystem_error& e) {
-    say("sluice: " + printable(e.what()));
-    return static_cast<int>(sluice::ErrorCode::bad_input);
-  } catch (const std::system_error& e) {  // from fmt::print, when standard output is full or closed
-    say("sluice: " + printable(e.what()) + "; expected a file with free space or an open pipe");
-    return static_cast<int>(sluice::ErrorCode::resources);
-  } catch (const std::exception& e) {
-    say("sluice: internal error: " + printable(e.what()) + "; please report it");
-    return static_cast<int>(sluice::ErrorCode::check_failed);
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    sluice::cli::say("sluice: " + sluice::cli::printable(failure.text));
+    return failure.exit_code;
   }
 }

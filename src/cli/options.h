@@ -10,6 +10,10 @@
 
 #include "cli/sglang_flags.h"
 
+namespace sluice {
+class Group;
+}
+
 namespace sluice::cli {
 
 struct Options {
@@ -35,6 +39,19 @@ struct Options {
   double mem_fraction_static = 0;
   std::int64_t chunked_prefill_size = 512;
   bool batch_invariant = true;
+
+  // Ranks.
+  std::int64_t tp = 1;
+  std::int64_t ep = 1;
+  std::int64_t dp = 1;
+  bool enable_dp_attention = false;
+  std::string moe_a2a_backend = "none";
+  std::int64_t moe_dense_tp_size = 0;
+  std::int64_t moe_dp_size = 1;
+  std::string deepep_mode = "auto";
+  bool disable_fp4_allgather = false;
+  double dist_timeout = 300;
+  Group* world = nullptr;  // no flag: all ranks of the run, set by main; nullptr = one rank
 
   // Generation.
   std::vector<std::string> prompts;
@@ -91,8 +108,6 @@ struct Options {
   std::string hidden;
   std::string out;
   std::string device = "cpu";
-  std::int64_t ep = 1;
-  std::int64_t tp = 1;
   bool block_scales = false;
   bool weights = false;
   bool routed_only = false;

@@ -20,8 +20,6 @@
 namespace sluice::cli {
 namespace {
 
-constexpr std::int64_t kDefaultSequences = 64;
-
 LogLevel parse_level(const std::string& name) {
   if (name == "debug") return LogLevel::debug;
   if (name == "info") return LogLevel::info;
@@ -92,8 +90,7 @@ server::ServerOptions server_options(const Options& o) {
 }  // namespace
 
 int serve_command(const Options& given) {
-  Options options = given;
-  if (options.max_running_requests == 0) options.max_running_requests = kDefaultSequences;
+  const Options options = with_command_defaults(given);
   Terminal terminal(options.quiet);
   const LogSink log = timed_log(options.quiet ? LogLevel::warning : parse_level(options.log_level));
   // What can be refused without reading a weight is refused before anything listens.

@@ -10,23 +10,46 @@ namespace sluice::cli {
 namespace {
 
 constexpr std::int64_t kDefaultSequences = 16;
+constexpr std::int64_t kServedSequences = 64;
 
 }  // namespace
 
 std::string start_line(const app::ModelFacts& f) {
   const double gbps = f.load_seconds > 0 ? static_cast<double>(f.file_bytes) / f.load_seconds * 1e-9 : 0;
   return fmt::format(
-      "{}: {} parameters, {}, {:.1f} bits a weight | recipe {}, runner {} | {} | KV {} a token, {} for {} tokens ({}) "
+      "{}: {} parameters, {}, {:.1f} bits a weight | recipe {}, runner {} | {}{} | KV {} a token, {} for {} tokens "
+      "({}) "
       "| "
       "loaded in {:.2f} s, {:.1f} GB/s",
       f.architecture, human_count(static_cast<double>(f.parameters)), human_bytes(static_cast<double>(f.file_bytes)),
-      f.bits_per_weight, f.recipe, f.runner, f.device, human_bytes(static_cast<double>(f.kv_bytes_per_token)),
-      human_bytes(static_cast<double>(f.kv_bytes)), f.kv_bytes / std::max<std::int64_t>(f.kv_bytes_per_token, 1),
-      f.kv_reason, f.load_seconds, gbps);
+      f.bits_per_weight, f.recipe, f.runner, f.device, f.ranks.empty() ? "" : " | " + f.ranks,
+      human_bytes(static_cast<double>(f.kv_bytes_per_token)), human_bytes(static_cast<double>(f.kv_bytes)),
+      f.kv_bytes / std::max<std::int64_t>(f.kv_bytes_per_token, 1), f.kv_reason, f.load_seconds, gbps);
+}
+
+Options with_command_defaults(const Options& given) {
+  Options o = given;
+  if (o.command == "serve" && o.max_running_requests == 0) o.max_running_requests = kServedSequences;
+  if (o.command == "eval.gsm8k") o.max_running_requests = o.parallel;
+  return o;
+}
+
+app::ParallelChoice parallel_choice(const Options& o) {
+  app::ParallelRequest r;
+  r.tp = static_cast<std::int32_t>(o.tp);
+  r.ep = static_cast<std::int32_t>(o.ep);
+  r.dp = static_cast<std::int32_t>(o.dp);
+  r.enable_dp_attention = o.enable_dp_attention;
+  r.a2a = o.moe_a2a_backend;
+  r.dense_tp = static_cast<std::int32_t>(o.moe_dense_tp_size);
+  r.moe_dp = static_cast<std::int32_t>(o.moe_dp_size);
+  r.backend = o.moe_runner_backend;
+  return app::choose_parallel(r);
 }
 
 app::LoadOptions load_options(const Options& o) {
   app::LoadOptions load;
+  const app::ParallelChoice parallel = parallel_choice(o);
   load.dtype = o.dtype;
   load.moe_runner_backend = o.moe_runner_backend;
   load.recipe = o.recipe;
@@ -36,6 +59,12 @@ app::LoadOptions load_options(const Options& o) {
   load.enforce_shared_experts_fusion = o.enforce_shared_experts_fusion;
   load.upstream_gate_alpha = o.upstream_gate_alpha;
   load.notes = sglang_notes(o.sglang);
+  load.notes.insert(load.notes.end(), parallel.notes.begin(), parallel.notes.end());
+  load.parallel = parallel.sizes;
+  load.world = o.world;
+  load.a2a = o.moe_a2a_backend;
+  load.deepep_mode = o.deepep_mode;
+  load.gather_quantized = !o.disable_fp4_allgather;
   load.isa = o.isa;
   load.scale_policy = o.scale_policy;
   load.threads = thread_count(o.threads);

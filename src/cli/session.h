@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/parallel_choice.h"
 #include "app/wiring.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -16,7 +17,12 @@
 
 namespace sluice::cli {
 
+// What the flags about ranks come to. Throws Error when they do not go together.
+app::ParallelChoice parallel_choice(const Options& options);
 app::LoadOptions load_options(const Options& options);
+
+// With the command's own default where a flag that sizes the engine was not given: alike on every rank.
+Options with_command_defaults(const Options& options);
 
 // Opens and loads; show_start_line prints what was loaded.
 app::LoadedModel open_session(const Options& options, Terminal& terminal);

@@ -12,12 +12,14 @@ namespace {
 using Rule = SglangRule;
 using Where = SglangWhere;
 
-constexpr std::string_view kOneRank = "this build runs one rank";
-constexpr std::string_view kServedByOne = "one rank serves: this build has no others, and answers are the same";
+constexpr std::string_view kFixed = "the ranks of a run are those that it was started with";
+constexpr std::string_view kMachines = "ranks on several machines are started with mpirun or srun, which name them";
+constexpr std::string_view kOverlap = "nothing to do: shared experts are what is computed while rows travel";
+constexpr std::string_view kReduce = "nothing to do: a reduction is a step of its own";
 constexpr std::string_view kNoSpeculation = "there is no speculative decoding";
 constexpr std::string_view kNoGraph = "nothing to do: no graph is captured";
 constexpr std::string_view kByTokens = "thoughts are told apart by the tokenizer's control tokens, whatever the name";
-constexpr std::string_view kNoA2a = "nothing to do: tokens stay on their rank";
+constexpr std::string_view kNoA2a = "nothing to do: there is one all-to-all, without anything to tune";
 constexpr std::string_view kNoEplb = "nothing to do: experts are not moved between ranks";
 constexpr std::string_view kNoKt = "experts are not split between CPU and GPU yet";
 constexpr std::string_view kNoLora = "LoRA is not applied; merge the adapter into its base model";
@@ -25,48 +27,41 @@ constexpr std::string_view kAhead = "nothing to do: kernels are built ahead of t
 
 // The order is that of moe-runner-spec 7.1, then the flags of the two seeds and of common launch lines.
 constexpr std::array kFlags = {
-    SglangFlag{"--moe-a2a-backend", "NAME", "how tokens reach experts of other ranks", Rule::only, "none", kOneRank},
     SglangFlag{"--speculative-moe-runner-backend", "NAME", "runner of the draft model", Rule::never, "",
                "there is no speculative decoding"},
     SglangFlag{"--speculative-moe-a2a-backend", "NAME", "all-to-all of the draft model", Rule::never, "",
                "there is no speculative decoding"},
-    SglangFlag{"--ep-size,--ep,--expert-parallel-size", "N", "expert-parallel ranks", Rule::only, "1", kOneRank,
-               Where::ranks},
-    SglangFlag{"--moe-dp-size", "N", "data-parallel groups of experts", Rule::only, "1", kOneRank},
-    SglangFlag{"--moe-dense-tp-size", "N", "tensor parallelism of dense layers", Rule::only, "1", kOneRank},
-    SglangFlag{"--tp,--tp-size,--tensor-parallel-size", "N", "tensor-parallel ranks", Rule::only, "1", kOneRank,
-               Where::ranks},
-    SglangFlag{"--dp,--dp-size,--data-parallel-size", "N", "data-parallel ranks", Rule::only, "1", kOneRank},
-    SglangFlag{"--pp-size,--pipeline-parallel-size", "N", "pipeline stages", Rule::only, "1", kOneRank},
-    SglangFlag{"--enable-dp-attention", "", "data-parallel attention", Rule::any, "", "switched off, as with one rank"},
+    SglangFlag{"--pp-size,--pipeline-parallel-size", "N", "pipeline stages", Rule::only, "1",
+               "there are no pipeline stages"},
     SglangFlag{"--enable-dp-lm-head", "", "data-parallel output projection", Rule::any, "",
-               "switched off, as with one rank"},
-    SglangFlag{"--deepep-mode", "MODE", "kernels of DeepEP", Rule::only, "auto normal low_latency", kNoA2a},
+               "always so: logits are computed where they are sampled"},
     SglangFlag{"--deepep-config", "JSON", "tuning of DeepEP", Rule::any, "", kNoA2a},
     SglangFlag{"--deepep-dispatcher-output-dtype", "TYPE", "what DeepEP sends", Rule::only, "auto bf16 fp8 nvfp4",
                kNoA2a},
     SglangFlag{"--deepep-v2-mode", "MODE", "buffers of DeepEP 2", Rule::only, "direct hybrid", kNoA2a},
     SglangFlag{"--fuseep-mode", "N", "Ascend kernels", Rule::any, "", kNoA2a},
-    SglangFlag{"--enable-w4a4-mxfp4-megamoe", "", "MXFP4 x MXFP4 in one kernel over ranks", Rule::never, "", kOneRank},
-    SglangFlag{"--disable-flashinfer-cutlass-moe-fp4-allgather", "", "gather bf16 instead of FP4 tokens", Rule::any, "",
-               kNoA2a},
+    SglangFlag{"--enable-w4a4-mxfp4-megamoe", "", "MXFP4 x MXFP4 in one kernel over ranks", Rule::never, "",
+               "there is no such recipe"},
     SglangFlag{"--enable-fused-moe-sum-all-reduce", "", "sum over slots inside the all-reduce", Rule::any, "",
-               "nothing to do: one rank reduces nothing, and slots are summed in their order"},
-    SglangFlag{"--enable-two-batch-overlap", "", "overlap two half batches", Rule::any, "", kNoA2a},
-    SglangFlag{"--tbo-token-distribution-threshold", "X", "when half batches are balanced", Rule::any, "", kNoA2a},
-    SglangFlag{"--enable-single-batch-overlap", "", "overlap combine with shared experts", Rule::any, "", kNoA2a},
+               "nothing to do: slots are summed in their order, then ranks in theirs"},
+    SglangFlag{"--enable-two-batch-overlap", "", "overlap two half batches", Rule::any, "", kOverlap},
+    SglangFlag{"--tbo-token-distribution-threshold", "X", "when half batches are balanced", Rule::any, "", kOverlap},
+    SglangFlag{"--enable-single-batch-overlap", "", "overlap combine with shared experts", Rule::any, "", kOverlap},
     SglangFlag{"--disable-flashinfer-autotune", "", "skip the search for tactics", Rule::any, "", kAhead},
     SglangFlag{"--flashinfer-autotune-skip-ops", "NAMES", "operators not to tune", Rule::any, "", kAhead},
     SglangFlag{"--enable-shared-experts-attn-tp", "", "shared experts split like attention", Rule::any, "",
-               "nothing to do: one rank holds them whole"},
-    SglangFlag{"--dwdp-size", "N", "ranks that share weights", Rule::only, "1", kOneRank},
-    SglangFlag{"--enable-waterfill", "", "balance shared experts over ranks", Rule::never, "", kOneRank},
-    SglangFlag{"--flashinfer-allreduce-fusion-backend", "NAME", "all-reduce inside the norm", Rule::any, "", kNoA2a},
-    SglangFlag{"--enable-flashinfer-allreduce-fusion", "", "all-reduce inside the norm", Rule::any, "", kNoA2a},
-    SglangFlag{"--ep-num-redundant-experts", "N", "copies of busy experts", Rule::only, "0", kOneRank},
+               "nothing to do: shared experts are cut, or whole, as tokens travel"},
+    SglangFlag{"--dwdp-size", "N", "ranks that share weights", Rule::only, "1", "every rank holds its own weights"},
+    SglangFlag{"--enable-waterfill", "", "balance shared experts over ranks", Rule::never, "",
+               "shared experts stay on their ranks"},
+    SglangFlag{"--flashinfer-allreduce-fusion-backend", "NAME", "all-reduce inside the norm", Rule::any, "", kReduce},
+    SglangFlag{"--enable-flashinfer-allreduce-fusion", "", "all-reduce inside the norm", Rule::any, "", kReduce},
+    SglangFlag{"--ep-num-redundant-experts", "N", "copies of busy experts", Rule::only, "0",
+               "every expert has one copy"},
     SglangFlag{"--ep-dispatch-algorithm", "NAME", "which copy serves a token", Rule::only, "static dynamic", kNoEplb},
-    SglangFlag{"--init-expert-location", "FILE", "where experts start", Rule::only, "trivial", kOneRank},
-    SglangFlag{"--enable-eplb", "", "move experts by load", Rule::never, "", kOneRank},
+    SglangFlag{"--init-expert-location", "FILE", "where experts start", Rule::only, "trivial",
+               "experts are placed in their order"},
+    SglangFlag{"--enable-eplb", "", "move experts by load", Rule::never, "", "experts are not moved between ranks"},
     SglangFlag{"--eplb-algorithm", "NAME", "how experts are placed", Rule::any, "", kNoEplb},
     SglangFlag{"--eplb-rebalance-num-iterations", "N", "how often", Rule::any, "", kNoEplb},
     SglangFlag{"--eplb-rebalance-layers-per-chunk", "N", "how much at a time", Rule::any, "", kNoEplb},
@@ -76,14 +71,14 @@ constexpr std::array kFlags = {
     SglangFlag{"--expert-distribution-recorder-buffer-size", "N", "length of the recording", Rule::any, "", kNoEplb},
     SglangFlag{"--expert-balancedness-report-mode", "MODE", "report the balance of experts", Rule::only, "off",
                "no recorder is built"},
-    SglangFlag{"--elastic-ep-backend", "NAME", "ranks that come and go", Rule::only, "none", kOneRank},
-    SglangFlag{"--enable-elastic-expert-backup", "", "spare copies of experts", Rule::never, "", kOneRank},
+    SglangFlag{"--elastic-ep-backend", "NAME", "ranks that come and go", Rule::only, "none", kFixed},
+    SglangFlag{"--enable-elastic-expert-backup", "", "spare copies of experts", Rule::never, "", kFixed},
     SglangFlag{"--mooncake-ib-device", "NAMES", "network cards", Rule::any, "", kNoA2a},
-    SglangFlag{"--max-ep-size", "N", "most ranks of elastic parallelism", Rule::only, "1", kOneRank},
-    SglangFlag{"--elastic-ep-join-mode", "MODE", "how a rank joins", Rule::never, "", kOneRank},
+    SglangFlag{"--max-ep-size", "N", "most ranks of elastic parallelism", Rule::only, "1", kFixed},
+    SglangFlag{"--elastic-ep-join-mode", "MODE", "how a rank joins", Rule::never, "", kFixed},
     SglangFlag{"--elastic-ep-scale-timeout", "SECONDS", "wait for ranks", Rule::any, "", kNoEplb},
-    SglangFlag{"--elastic-ep-join-rank-offset", "N", "rank of the newcomer", Rule::never, "", kOneRank},
-    SglangFlag{"--elastic-ep-initial-size", "N", "ranks at the start", Rule::only, "1", kOneRank},
+    SglangFlag{"--elastic-ep-join-rank-offset", "N", "rank of the newcomer", Rule::never, "", kFixed},
+    SglangFlag{"--elastic-ep-initial-size", "N", "ranks at the start", Rule::only, "1", kFixed},
     SglangFlag{"--enable-return-routed-experts", "", "return the ids of experts", Rule::never, "",
                "answers carry no expert ids; `sluice layer` writes those of one layer"},
     SglangFlag{"--kt-weight-path", "FOLDER", "weights of CPU experts", Rule::never, "", kNoKt},
@@ -118,10 +113,6 @@ constexpr std::array kFlags = {
     SglangFlag{"--kv-cache-dtype", "TYPE", "type of the KV cache", Rule::only, "auto bf16 bfloat16",
                "the KV cache has the compute type"},
     // What else a launch line of SGLang's server has.
-    SglangFlag{"--ep-size,--ep,--expert-parallel-size", "N", "expert-parallel ranks", Rule::any, "", kServedByOne,
-               Where::serve},
-    SglangFlag{"--tp,--tp-size,--tensor-parallel-size", "N", "tensor-parallel ranks", Rule::any, "", kServedByOne,
-               Where::serve},
     SglangFlag{"--tokenizer-mode", "MODE", "which tokenizer", Rule::any, "", "mapped to the one there is",
                Where::serve},
     SglangFlag{"--reasoning-parser", "NAME", "how thoughts are told apart", Rule::any, "", kByTokens, Where::serve},
@@ -138,11 +129,10 @@ constexpr std::array kFlags = {
                "every step is sent at once", Where::serve},
     SglangFlag{"--watchdog-timeout", "SECONDS", "end a server that hangs", Rule::any, "",
                "nothing to do: use /health_generate", Where::serve},
-    SglangFlag{"--dist-timeout", "SECONDS", "wait for ranks", Rule::any, "", kServedByOne, Where::serve},
-    SglangFlag{"--dist-init-addr,--nccl-init-addr", "ADDRESS", "where ranks meet", Rule::any, "", kServedByOne,
-               Where::serve},
-    SglangFlag{"--nnodes", "N", "machines", Rule::only, "1", kOneRank, Where::serve},
-    SglangFlag{"--node-rank", "N", "which machine", Rule::only, "0", kOneRank, Where::serve},
+    SglangFlag{"--dist-init-addr,--nccl-init-addr", "ADDRESS", "where ranks meet", Rule::any, "",
+               "nothing to do: mpirun tells the ranks where they meet", Where::serve},
+    SglangFlag{"--nnodes", "N", "machines", Rule::only, "1", kMachines, Where::serve},
+    SglangFlag{"--node-rank", "N", "which machine", Rule::only, "0", kMachines, Where::serve},
     SglangFlag{"--log-requests", "", "log every request", Rule::any, "", "mapped to /metrics", Where::serve},
     SglangFlag{"--show-time-cost", "", "log times", Rule::any, "", "mapped to /metrics", Where::serve},
     SglangFlag{"--max-prefill-tokens", "N", "most prompt tokens of a step", Rule::any, "",
@@ -163,7 +153,7 @@ constexpr std::array kFlags = {
                Where::serve},
     SglangFlag{"--is-embedding", "", "embeddings", Rule::never, "", "answers are text", Where::serve},
     SglangFlag{"--disaggregation-mode", "MODE", "prompts and answers on different servers", Rule::only, "null",
-               kOneRank, Where::serve},
+               "the same ranks compute prompts and answers", Where::serve},
 };
 
 bool has_word(std::string_view list, std::string_view word) {

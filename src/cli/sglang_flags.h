@@ -21,7 +21,6 @@ enum class SglangRule : std::uint8_t {
 // The commands that have the flag in this form.
 enum class SglangWhere : std::uint8_t {
   model,  // all that open a model
-  ranks,  // those without a flag of their own for it (layer, explain), but for serve
   serve,  // serve alone
 };
 

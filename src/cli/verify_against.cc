@@ -35,6 +35,7 @@ int verify_against_command(const Options& options) {
   if (options.data.empty()) {
     fail(ErrorCode::usage, "--against without --data", "--data FILE with texts: JSON lines, or paragraphs");
   }
+  if (options.tp > 1) fail(ErrorCode::unsupported, fmt::format("--against with --tp {}", options.tp), "--tp 1");
   Terminal terminal(options.quiet);
   const std::vector<std::string> texts = app::read_calibration_texts(options.data);
   const app::LoadedModel model = load_session(options, terminal);
