@@ -99,11 +99,17 @@ void check_moe_dp(const ParallelRequest& r) {
        "--moe-dp-size 1", "data-parallel attention over the same experts is --enable-dp-attention --dp N");
 }
 
+void check_deepep_mode(const ParallelRequest& r) {
+  if (has_word("auto normal low_latency", r.deepep_mode)) return;
+  fail(ErrorCode::usage, "--deepep-mode " + r.deepep_mode, "auto, normal or low_latency");
+}
+
 }  // namespace
 
 ParallelChoice choose_parallel(const ParallelRequest& r) {
   ParallelChoice choice;
   check_moe_dp(r);
+  check_deepep_mode(r);
   const A2aName* a2a = find_a2a(r);
   ParallelSizes& s = choice.sizes;
   s = {r.tp, r.ep, r.dp, r.dense_tp, r.enable_dp_attention, a2a != nullptr ? MoeA2a::alltoall : MoeA2a::none};

@@ -23,6 +23,7 @@ struct ParallelRequest {
   std::int32_t dense_tp = 0;     // --moe-dense-tp-size; 0 = not given
   std::int32_t moe_dp = 1;       // --moe-dp-size
   std::string backend = "auto";  // --moe-runner-backend
+  std::string deepep_mode = "auto";
 };
 
 struct ParallelChoice {

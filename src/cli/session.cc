@@ -44,6 +44,7 @@ app::ParallelChoice parallel_choice(const Options& o) {
   r.dense_tp = static_cast<std::int32_t>(o.moe_dense_tp_size);
   r.moe_dp = static_cast<std::int32_t>(o.moe_dp_size);
   r.backend = o.moe_runner_backend;
+  r.deepep_mode = o.deepep_mode;
   return app::choose_parallel(r);
 }
 

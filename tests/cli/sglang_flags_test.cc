@@ -35,10 +35,10 @@ void expect_refused(std::vector<const char*> words, const std::string& part) {
   }
 }
 
-// The server arguments of SGLang's end-to-end test, on one rank (test_deepseek_v3_fp4_cutedsl_moe.py).
+// The server arguments of SGLang's end-to-end test (test_deepseek_v3_fp4_cutedsl_moe.py).
 TEST(SglangFlags, TheLaunchLineOfTheSeedIsTaken) {
   const Parsed p =
-      parse_words({"run", "m", "--tp", "1", "--ep", "1", "--mem-fraction-static", "0.75", "--attention-backend",
+      parse_words({"run", "m", "--tp", "4", "--ep", "4", "--mem-fraction-static", "0.75", "--attention-backend",
                    "trtllm_mla", "--moe-runner-backend", "flashinfer_cutedsl", "--quantization", "modelopt_fp4",
                    "--model-loader-extra-config", R"({"enable_multithread_load": true})"});
   ASSERT_FALSE(p.done) << p.text;
@@ -46,29 +46,31 @@ TEST(SglangFlags, TheLaunchLineOfTheSeedIsTaken) {
   EXPECT_EQ(load.moe_runner_backend, "flashinfer_cutedsl");
   EXPECT_EQ(load.quantization, "modelopt_fp4");
   EXPECT_EQ(load.mem_fraction_static, 0.75);
-  ASSERT_EQ(load.notes.size(), 4u);
+  EXPECT_EQ(load.parallel.tp, 4);
+  EXPECT_EQ(load.parallel.ep, 4);
+  ASSERT_EQ(load.notes.size(), 2u);
   const auto has = [&](const std::string& part) {
     return std::any_of(load.notes.begin(), load.notes.end(),
                        [&](const std::string& n) { return n.find(part) != std::string::npos; });
   };
   EXPECT_TRUE(has("--attention-backend trtllm_mla: mapped"));
-  EXPECT_TRUE(has("--tp 1"));
+  EXPECT_TRUE(has("--model-loader-extra-config"));
 }
 
 TEST(SglangFlags, SwitchesAndValues) {
   EXPECT_EQ(notes_of({"chat", "m", "--disable-cuda-graph", "--disable-flashinfer-autotune"}).size(), 2u);
   EXPECT_TRUE(notes_of({"run", "m"}).empty());
-  EXPECT_EQ(notes_of({"run", "m", "--expert-parallel-size", "1"}).size(), 1u);
-  EXPECT_EQ(notes_of({"verify", "m", "--deepep-mode", "low_latency"}).size(), 1u);
+  EXPECT_EQ(notes_of({"run", "m", "--pp-size", "1"}).size(), 1u);
+  EXPECT_TRUE(notes_of({"verify", "m", "--deepep-mode", "low_latency"}).empty());
 }
 
 TEST(SglangFlags, RefusalsNameTheFlagAndWhatWorks) {
-  expect_refused({"run", "m", "--tp", "4"}, "--tp 4: this build runs one rank; expected 1");
-  expect_refused({"run", "m", "--moe-a2a-backend", "deepep"}, "expected none");
-  expect_refused({"run", "m", "--deepep-mode", "fast"}, "auto, normal, low_latency");
+  expect_refused({"run", "m", "--pp-size", "4"}, "--pp-size 4: there are no pipeline stages; expected 1");
+  expect_refused({"serve", "m", "--nnodes", "2"}, "mpirun");
+  expect_refused({"run", "m", "--moe-dp-size", "2"}, "--moe-dp-size 2");
   expect_refused({"run", "m", "--enable-eplb"}, "--enable-eplb");
   expect_refused({"run", "m", "--enable-lora"}, "--enable-lora: LoRA is not applied");
-  expect_refused({"run", "m", "--lora-paths", "a=b", "c", "--tp", "1"}, "--lora-paths a=b c: LoRA");
+  expect_refused({"run", "m", "--lora-paths", "a=b", "c", "--ep", "1"}, "--lora-paths a=b c: LoRA");
   expect_refused({"run", "m", "--speculative-moe-runner-backend", "triton"}, "speculative");
   expect_refused({"eval", "gsm8k", "m", "--data", "d", "--kt-weight-path", "w"}, "--kt-weight-path w");
 }

@@ -26,7 +26,7 @@ def test_the_line_of_the_seed_runs_and_says_what_it_became():
     done = run(MODEL, *SEED_LINE, "--moe-runner-backend", "flashinfer_trtllm")
     assert done.returncode == 0, done.stderr
     assert done.stdout == plain.stdout
-    for part in ["--tp 1", "--attention-backend trtllm_mla: mapped",
+    for part in ["--disable-cuda-graph", "--attention-backend trtllm_mla: mapped",
                  "flashinfer_trtllm stands for recipe bf16", "runner cpu for flashinfer_trtllm"]:
         assert part in done.stderr, done.stderr
 
@@ -36,8 +36,11 @@ def test_the_line_of_the_seed_runs_and_says_what_it_became():
     (["--moe-runner-backend", "flashinfer_cutlass", "--quantization", "modelopt_fp4"], 4, ["no --quantization"]),
     (["--quantization", "awq"], 4, ["integer weights"]),
     (["--recipe", "nvfp4-w4a16"], 4, ["auto, f32, bf16"]),
-    (["--tp", "4"], 4, ["--tp 4", "expected 1"]),
-    (["--moe-a2a-backend", "deepep"], 4, ["expected none"]),
+    (["--pp-size", "4"], 4, ["--pp-size 4", "expected 1"]),
+    (["--tp", "4", "--ep", "3"], 2, ["--ep 3", "divides --tp"]),
+    (["--dp", "2"], 2, ["--enable-dp-attention"]),
+    (["--moe-a2a-backend", "flashinfer", "--tp", "2"], 4, ["--dp 2", "alltoall"]),
+    (["--moe-a2a-backend", "carrier-pigeon"], 2, ["deepep", "alltoall"]),
     (["--enable-eplb"], 4, ["--enable-eplb"]),
     (["--moe-runner-backend", "cutedsl"], 2, ["flashinfer_cutedsl", "reference"]),
     (["--quantization", "fp7"], 2, ["modelopt_fp4"]),

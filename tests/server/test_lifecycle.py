@@ -166,7 +166,7 @@ def test_the_server_of_the_seeds(tmp_path):
     line = ["--tp", "4", "--ep", "4", "--mem-fraction-static", "0.75", "--attention-backend", "trtllm_mla", "--moe-runner-backend",
             "flashinfer_cutedsl", "--quantization", "modelopt_fp4", "--model-loader-extra-config", '{"enable_multithread_load": true}']
     with served.serving(tmp_path / "log", *line, model=model) as server:
-        assert "--tp 4: one rank serves" in server.text() and "--ep-size 4: one rank serves" in server.text()
+        assert "4 ranks, experts over 4, each whole" in server.text()
         data = served.ROOT / "models"
         done = run("eval", "gsm8k", "--base-url", server.url, "--data", data / "word_problems.test.jsonl", "--shots",
                    data / "word_problems.shots.jsonl", "--num-shots", "2", "--num-questions", "24", "--parallel", "24",
