@@ -70,6 +70,7 @@ void HostGroup::wait() {
     }
   } catch (const Error& e) {
     broken_ = e.what();
+    withdraw();
     throw;
   }
 }

@@ -50,6 +50,8 @@ class HostGroup : public Group {
   virtual void progress() = 0;
   // Nothing is awaited from or by `peer` any more.
   virtual bool complete(int peer) const = 0;
+  // After a failure: what was begun is given up; when it returns no peer looks at the parts any more.
+  virtual void withdraw() = 0;
   // For progress(): `peer` sent `bytes` and this rank expected `expected`. Throws.
   [[noreturn]] void refuse_size(int peer, std::int64_t bytes, std::int64_t expected);
   virtual std::unique_ptr<Group> make_part(Membership member) = 0;

@@ -37,7 +37,9 @@ class MpiGroup final : public HostGroup {
  public:
   MpiGroup(Membership m, std::shared_ptr<Engine> engine)
       : HostGroup(std::move(m)), engine_(std::move(engine)), open_(static_cast<std::size_t>(size())) {}
-  ~MpiGroup() override { engine_->unusable = engine_->unusable || !requests_.empty(); }
+  ~MpiGroup() override {
+    if (!requests_.empty()) engine_->unusable = true;
+  }
   std::string_view name() const override { return "mpi"; }
 
  protected:
@@ -69,6 +71,9 @@ class MpiGroup final : public HostGroup {
   }
 
   bool complete(int peer) const override { return open_[static_cast<std::size_t>(peer)] == 0; }
+
+  // Messages can't be called back: MPI would write into memory that is freed by now, if it were called again.
+  void withdraw() override { engine_->unusable = true; }
 
   std::unique_ptr<Group> make_part(Membership part) override {
     return std::make_unique<MpiGroup>(std::move(part), engine_);

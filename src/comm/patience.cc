@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::int64_t kYieldUs = 1000;
 constexpr std::int64_t kShortSleepUs = 20'000;
+constexpr std::int64_t kMediumSleepUs = 1'000'000;
 constexpr std::int64_t kLookUs = 50'000;
 
 void sleep_us(std::int64_t us) {
@@ -27,7 +28,7 @@ bool Patience::pause() {
   if (waited < kYieldUs) {
     sched_yield();
   } else {
-    sleep_us(waited < kShortSleepUs ? 20 : 500);
+    sleep_us(waited < kShortSleepUs ? 20 : waited < kMediumSleepUs ? 500 : 2000);
   }
   now_us_ = host_clock_us();
   return static_cast<double>(now_us_ - begun_us_) < timeout_us_;

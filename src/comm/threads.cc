@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "comm/host_group.h"
@@ -21,6 +22,21 @@ struct alignas(64) Post {
   AllToAll exchange;
   std::atomic<std::uint64_t> posted{0};
   std::atomic<std::uint64_t> copied{0};  // it has taken all parts for it up to this exchange
+  std::atomic<int> readers{0};           // ranks that are looking at `exchange` and its parts
+  std::atomic<bool> withdrawn{false};    // it failed: nobody may look any more
+};
+
+// Announces a look at a post, which its rank waits for before it gives up its buffers.
+class Reader {
+ public:
+  explicit Reader(Post& post) : post_(post) { ++post_.readers; }
+  ~Reader() { --post_.readers; }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+  bool allowed() const { return !post_.withdrawn; }
+
+ private:
+  Post& post_;
 };
 
 using Posts = std::vector<Post>;
@@ -63,8 +79,11 @@ class ThreadGroup final : public HostGroup {
     for (int r = 0; r < size(); ++r) {
       const auto i = static_cast<std::size_t>(r);
       if (!taken_[i] && post(r).posted.load(std::memory_order_acquire) >= sequence_) {
-        take(r);
-        taken_[i] = true;
+        const Reader reader(post(r));
+        if (reader.allowed()) {
+          take(r);
+          taken_[i] = true;
+        }
       }
       all = all && taken_[i];
     }
@@ -73,6 +92,11 @@ class ThreadGroup final : public HostGroup {
 
   bool complete(int peer) const override {
     return taken_[static_cast<std::size_t>(peer)] && post(peer).copied.load(std::memory_order_acquire) >= sequence_;
+  }
+
+  void withdraw() override {
+    post(rank()).withdrawn = true;
+    while (post(rank()).readers != 0) std::this_thread::yield();
   }
 
   std::unique_ptr<Group> make_part(Membership part) override {
