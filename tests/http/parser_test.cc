@@ -44,7 +44,8 @@ struct Reading {
 
 constexpr std::string_view kTwo =
     "POST /a?x=1&y HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"
-    "POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: t\r\n\r\n"
+    "POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: "
+    "t\r\n\r\n"
     "GET /c HTTP/1.0\r\nX-Empty:\r\n\r\n";
 
 TEST(Parser, HoweverTheBytesAreCut) {
@@ -120,7 +121,8 @@ TEST(Parser, AnAnswerWithoutALengthEndsWithItsConnection) {
 
 TEST(Parser, AnotherProtocolIsNotSpoken) {
   Reading r;
-  r.feed("GET /x HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nGET /y HTTP/1.1\r\nHost: h\r\n\r\n", 1000);
+  r.feed("GET /x HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nGET /y HTTP/1.1\r\nHost: h\r\n\r\n",
+         1000);
   EXPECT_EQ(r.log.heads, (std::vector<std::string>{"GET /x ", "GET /y "}));
 }
 

@@ -107,7 +107,7 @@ TEST_F(World, OneConnectionCarriesManyRequests) {
 TEST_F(World, ARefusalComesBeforeTheBodyAndClosesTheConnection) {
   const Taking refused = ask("POST", "/refused", std::string(8 << 20, 'x'));
   EXPECT_EQ(refused.status, 401);
-  EXPECT_EQ(refused.path, "/refused");  // what belongs to every answer belongs to refusals too
+  EXPECT_EQ(refused.path, "/refused");    // what belongs to every answer belongs to refusals too
   const Taking again = ask("GET", "/x");  // on a new connection
   EXPECT_EQ(again.body + again.path, "GET/x");
   EXPECT_EQ(ask("POST", "/x", std::string(20 << 20, 'x')).status, 413);

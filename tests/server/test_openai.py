@@ -8,6 +8,7 @@ import openai
 import pytest
 from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.shared import ErrorObject
 from pydantic import TypeAdapter
 from safetensors.numpy import load_file
 
@@ -355,3 +356,46 @@ def test_nothing_is_said_twice_in_a_body(server):
 def test_streams_say_what_is_json(server):
     for event in stream_of(server, "/v1/completions", {"prompt": served.PROMPT, "max_tokens": 30, "temperature": 0, "logprobs": 1}):
         assert set(json.loads(event)) >= {"id", "object", "created", "model", "choices"}
+
+
+FORMS = [{}, {"n": 2}, {"logprobs": True}, {"logprobs": True, "top_logprobs": 3}, {"max_tokens": 3}, {"stop": ["="]}, {"seed": 1, "temperature": 1},
+         {"max_completion_tokens": 1}, {"stop": ["="], "n": 2, "logprobs": True, "top_logprobs": 1}, {"chat_template_kwargs": {"enable_thinking": False}}]
+
+
+@pytest.mark.parametrize("more", FORMS)
+def test_every_chat_has_the_published_form(server, more):
+    body = {"messages": MESSAGES, "temperature": 0, "max_tokens": 12, **more}
+    validated(ChatCompletion, server.post("/v1/chat/completions", body).content)
+    for options in ({}, {"stream_options": {"include_usage": True}}, {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}):
+        for event in stream_of(server, "/v1/chat/completions", {**body, **options}):
+            validated(ChatCompletionChunk, event)
+
+
+def as_typed(text):
+    """OpenAI sends null where its types know none: as the reason of a part, and as log-probability of an echoed first token."""
+    body = json.loads(text)
+    for choice in body["choices"]:
+        choice["finish_reason"] = choice["finish_reason"] or "stop"
+        noted = choice["logprobs"] or {"token_logprobs": []}
+        if noted["token_logprobs"] and noted["token_logprobs"][0] is None:
+            noted["token_logprobs"][0] = 0.0
+            noted["top_logprobs"] = noted["top_logprobs"] and [{}] + noted["top_logprobs"][1:]
+    return json.dumps(body)
+
+
+@pytest.mark.parametrize("more", [{}, {"n": 2}, {"logprobs": 0}, {"logprobs": 3, "echo": True}, {"echo": True, "max_tokens": 0}, {"max_tokens": 1},
+                                  {"prompt": ["a", "b"]}, {"prompt": [[5, 6], [7]], "echo": True}, {"stop": "e", "logprobs": 1}])
+def test_every_completion_has_the_published_form(server, more):
+    body = {"prompt": "Question:", "temperature": 0, "max_tokens": 12, **more}
+    validated(Completion, as_typed(server.post("/v1/completions", body).text))
+    for event in stream_of(server, "/v1/completions", {**body, "stream_options": {"include_usage": True}}):
+        validated(Completion, as_typed(event))
+
+
+@pytest.mark.parametrize("method,path,body", [
+    ("POST", "/v1/chat/completions", {}), ("POST", "/v1/completions", {"prompt": "a", "n": 0}), ("POST", "/v1/chat/completions", {"messages": MESSAGES, "tools": TOOLS}),
+    ("POST", "/v1/completions", {"prompt": "a", "model": "other"}), ("GET", "/v1/completions", None), ("GET", "/v1/models/other", None),
+    ("GET", "/nowhere", None), ("POST", "/v1/completions", [])])
+def test_every_refusal_has_the_published_form(server, method, path, body):
+    answer = httpx.request(method, server.url + path, json=body, timeout=served.PATIENCE)
+    assert answer.status_code >= 400 and validated(ErrorObject, json.dumps(answer.json()["error"])).message
