@@ -20,6 +20,8 @@
 namespace sluice::cli {
 namespace {
 
+constexpr std::size_t kArrivingBodies = 16;  // of the largest size
+
 LogLevel parse_level(const std::string& name) {
   if (name == "debug") return LogLevel::debug;
   if (name == "info") return LogLevel::info;
@@ -83,6 +85,7 @@ server::ServerOptions server_options(const Options& o) {
   s.http.idle_time = http::Seconds(o.keep_alive_timeout);
   s.http.write_time = http::Seconds(o.write_timeout);
   s.http.parser.body_bytes = static_cast<std::size_t>(o.max_body_bytes);
+  s.http.arriving_bytes = kArrivingBodies * s.http.parser.body_bytes;
   s.http.parser.header_bytes = static_cast<std::size_t>(o.max_header_bytes);
   return s;
 }

@@ -45,6 +45,7 @@ Connection::Connection(Server& server, int socket)
 
 Connection::~Connection() {
   if (exchange_) exchange_->connection_ = nullptr;
+  take_body();
   evbuffer_free(out_);
   readable_.disable();
   writable_.disable();
@@ -66,6 +67,11 @@ void Connection::take(std::string_view bytes) {
     request_begun_ = true;
     bytes.remove_prefix(parser_.feed(bytes));
     if (parser_.error() != ParseError::none) return on_parse_error();
+    if (!body_.empty() && server_.arriving_bytes_ > server_.limits_.arriving_bytes) {
+      return answer_and_close(
+          server_.handler_.refusal(503, fmt::format("bodies of {} bytes are arriving; at most {} do",
+                                                    server_.arriving_bytes_, server_.limits_.arriving_bytes)));
+    }
   }
   if (bytes.empty() || state_ == State::closing || state_ == State::dead) return;
   ahead_.append(bytes);
@@ -85,14 +91,22 @@ bool Connection::on_headers() {
   return true;
 }
 
-void Connection::on_body(std::string_view part) { body_.append(part); }
+void Connection::on_body(std::string_view part) {
+  body_.append(part);
+  server_.arriving_bytes_ += part.size();
+}
+
+std::string Connection::take_body() {
+  server_.arriving_bytes_ -= body_.size();
+  return std::exchange(body_, {});
+}
 
 void Connection::on_complete() {
   state_ = State::answering;
   request_begun_ = fresh_ = false;
   deadline_.stop();
   Request request = std::move(parser_.request());
-  request.body = std::exchange(body_, {});
+  request.body = take_body();
   close_after_ = !request.keep_alive || server_.draining();
   exchange_ = std::make_shared<Exchange>(this, std::move(request));
   server_.handler_.handle(exchange_);
@@ -125,6 +139,7 @@ void Connection::on_deadline() {
 
 void Connection::answer_and_close(const Response& response) {
   close_after_ = true;
+  take_body();
   const Request* request = parser_.has_headers() ? &parser_.request() : nullptr;
   send_head(request, response, {.sized = true});
   if (request == nullptr || request->method != "HEAD") {

@@ -38,6 +38,7 @@ class Connection : public ParserSink {
 
   void on_readable();
   void take(std::string_view bytes);
+  std::string take_body();
   void on_parse_error();
   void on_deadline();
   void answer_and_close(const Response& response);

@@ -23,10 +23,11 @@ namespace sluice::http {
 struct ServerLimits {
   ParserLimits parser;
   std::int64_t connections = 4096;
-  std::size_t unsent_bytes = std::size_t{4} << 20;  // of an answer that its reader does not take
-  Seconds request_time{30};                         // from the first byte of a request to its last
-  Seconds idle_time{75};                            // between two requests, and before the first
-  Seconds write_time{30};                           // without any byte of an answer being taken
+  std::size_t arriving_bytes = std::size_t{256} << 20;  // of all bodies that are not complete yet
+  std::size_t unsent_bytes = std::size_t{4} << 20;      // of an answer that its reader does not take
+  Seconds request_time{30};                             // from the first byte of a request to its last
+  Seconds idle_time{75};                                // between two requests, and before the first
+  Seconds write_time{30};                               // without any byte of an answer being taken
 };
 
 class Connection;
@@ -97,6 +98,7 @@ class Server {
   ServerLimits limits_;
   int socket_ = -1;
   int port_ = 0;
+  std::size_t arriving_bytes_ = 0;
   std::unique_ptr<Watch> listener_;
   Timer retry_;  // after descriptors ran out
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;

@@ -114,3 +114,25 @@ def test_the_limit_of_the_drain_ends_it(tmp_path):
             status, _, body = served.answer_of(sock)
             assert status == 503 and "shutting down" in json.loads(body)["error"]["message"]
         assert server.process.wait(served.PATIENCE) == 0, server.text()
+
+
+def test_bodies_that_arrive_are_limited_together(tmp_path):
+    """Sixteen of the largest size; one more is told to come again, and who leaves makes room."""
+    size = 64 << 10
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % size
+    with served.serving(tmp_path / "log", "--max-body-bytes", size) as server:
+        socks = []
+        for _ in range(17):
+            sock = server.raw()
+            sock.sendall(head + b" " * (size - 1))
+            for _ in range(3):  # so that all of it has arrived
+                assert server.get("/health").status_code == 200
+            socks.append(sock)
+        status, headers, body = served.answer_of(socks[-1])
+        assert status == 503 and "retry-after" in headers and "arriving" in json.loads(body)["error"]["message"]
+        assert not any(answered(sock) for sock in socks[:-1])
+        for sock in socks:
+            sock.close()
+        while server.metric("num_connections") > 1:
+            time.sleep(0.01)
+        assert server.post("/v1/completions", {"prompt": "Question:", "max_tokens": 1, "user": "x" * (size // 2)}).status_code == 200
