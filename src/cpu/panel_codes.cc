@@ -32,7 +32,7 @@ void store_lines(const Rows4& lines, const RecordTarget& to, std::int64_t first_
 struct TwoLines {
   __m128i a, b;
 };
-TwoLines fold_halves(__m128i a, __m128i b) {
+[[gnu::always_inline]] inline TwoLines fold_halves(__m128i a, __m128i b) {
   const __m128i low = _mm_set1_epi8(0x0F);
   const __m128i first = _mm_unpacklo_epi64(a, b), second = _mm_unpackhi_epi64(a, b);  // bytes 0 and 1, 2 and 3
   const __m128i even = _mm_or_si128(_mm_and_si128(first, low), _mm_slli_epi16(_mm_and_si128(second, low), 4));
@@ -41,7 +41,7 @@ TwoLines fold_halves(__m128i a, __m128i b) {
 }
 
 // Of every 32 bits of a and b nibbles 0, 2, 4, 6 into the low half and 1, 3, 5, 7 into the high half.
-TwoLines split_even_odd(__m128i a, __m128i b) {
+[[gnu::always_inline]] inline TwoLines split_even_odd(__m128i a, __m128i b) {
   const __m128i nibbles = _mm_set1_epi8(0x0F), bytes = _mm_set1_epi16(0x00FF);
   const auto pairs = [&](__m128i v) { return _mm_and_si128(_mm_or_si128(v, _mm_srli_epi16(v, 4)), bytes); };
   const auto even = [&](__m128i v) { return pairs(_mm_and_si128(v, nibbles)); };

@@ -136,16 +136,15 @@ bool zero_codes(const std::byte* codes) {
 }
 
 struct Fp4Layout {
-  std::int64_t group;         // k of a scale
-  std::int64_t scale_bytes;   // of a record of one lane, before its codes
-  std::int64_t record_bytes;  // 64 k of a pair
-  std::uint8_t first_byte;    // scale of what is before the first block that is not zero
+  std::int64_t group;        // k of a scale
+  std::int64_t scale_bytes;  // of a record of one lane, before its codes
+  std::uint8_t first_byte;   // scale of what is before the first block that is not zero
 };
 
 Fp4Layout fp4_layout(const PanelLayout& layout) {
   const bool nvfp4 = layout.format == Format::nvfp4;
   const std::int64_t group = nvfp4 ? 16 : 32;
-  return {group, kStoredK / group * kPairRows, layout.bytes_of_k(kStoredK), nvfp4 ? std::uint8_t{0} : kMxfp4One};
+  return {group, kStoredK / group * kPairRows, nvfp4 ? std::uint8_t{0} : kMxfp4One};
 }
 
 // kStoredK columns of 16 rows: where they are, or copies of those that are not whole or are changed.
@@ -349,8 +348,11 @@ bool scales_are_near(const QuantTensor& weight) {
   const auto far = [](std::uint8_t code) { return static_cast<std::uint8_t>(code - kLowest) > kHighest - kLowest; };
   for (std::int64_t n = 0; n < weight.codes.rows; ++n) {
     const auto* scales = static_cast<const std::uint8_t*>(s.data) + n / s.block_rows * s.row_stride;
-    unsigned some = 0;
-    for (std::int64_t g = 0; g < groups; ++g) some |= static_cast<unsigned>(far(scales[g * s.col_stride]));
+    unsigned some = s.col_stride == 1 ? 0 : 1;  // vector instructions go over one after the other only
+    for (std::int64_t g = 0; some == 0 && g < groups; g += kStoredK) {
+      const std::int64_t end = std::min<std::int64_t>(g + kStoredK, groups);
+      for (std::int64_t i = g; i < end; ++i) some |= static_cast<unsigned>(far(scales[i]));
+    }
     for (std::int64_t g = 0; some != 0 && g < groups; ++g) {
       const std::uint8_t code = scales[g * s.col_stride];
       const std::int64_t k = g * s.block_cols;

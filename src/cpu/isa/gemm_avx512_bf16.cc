@@ -9,6 +9,7 @@ constexpr GemmKernels make_fused_table() {
   GemmKernels table = make_table<Zmm, Bf16Dot>("avx512-bf16", Element::bf16);
   use_decoder<Fp8Decoder>(table);
   use_decoder<Nvfp4Decoder>(table);
+  use_nvfp4_units(table.fused[static_cast<int>(Format::nvfp4)]);
   use_decoder<Mxfp4Decoder>(table);
   fill_fused<Fp8Decoder, true>(table.fused_scaled);
   fill_fused_near(table.fused_near);
