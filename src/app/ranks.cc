@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "app/ranks_board.h"
@@ -86,12 +87,13 @@ class OneOfSeveral final : public RankSession {
     }
   }
   ~OneOfSeveral() override {
-    if (!finished_) finish(static_cast<int>(ErrorCode::resources));
+    if (!finished_) end(static_cast<int>(ErrorCode::resources));
   }
 
   Group& world() override { return *world_; }
 
   void report(const std::string& text) override {
+    failed_ = true;
     const std::string who = "rank " + std::to_string(process_->rank());
     if (!process_->board().claim_report(process_->rank())) return;
     write_line(reports_, "sluice: " + (text.starts_with("rank ") ? "" : who + ": ") + text);
@@ -99,12 +101,14 @@ class OneOfSeveral final : public RankSession {
 
   int finish(int exit_code) override {
     finished_ = true;
-    if (exit_code != 0) return end(exit_code);
+    std::fflush(nullptr);
+    if (failed_) return end(exit_code);
     try {
-      world_->barrier();
+      const int code = agreed_code(exit_code);
       world_.reset();
+      process_->board().set_exit_code(code);
       process_->leave();
-      return 0;
+      return code;
     } catch (const Error& e) {
       report(e.what());
       return end(e.exit_code());
@@ -121,6 +125,16 @@ class OneOfSeveral final : public RankSession {
     world_ = process_->make_world();
   }
 
+  // The verdict of the lowest rank that has one: what the run ends with. Nobody leaves before all have come here.
+  int agreed_code(int mine) {
+    std::vector<std::int64_t> offsets, sizes(static_cast<std::size_t>(size()), sizeof(int));
+    for (int r = 0; r < size(); ++r) offsets.push_back(static_cast<std::int64_t>(sizeof(int)) * r);
+    std::vector<int> codes(sizes.size());
+    world_->all_gather(&mine, codes.data(), {offsets.data(), sizes.data()});
+    const auto verdict = std::find_if(codes.begin(), codes.end(), [](int code) { return code != 0; });
+    return verdict == codes.end() ? 0 : *verdict;
+  }
+
   int end(int exit_code) {
     process_->abort(exit_code);
     return exit_code;
@@ -129,6 +143,7 @@ class OneOfSeveral final : public RankSession {
   std::unique_ptr<comm::RankProcess> process_;
   std::unique_ptr<Group> world_;
   int reports_ = STDERR_FILENO;
+  bool failed_ = false;
   bool finished_ = false;
 };
 

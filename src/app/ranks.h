@@ -4,7 +4,7 @@
 //   if (!is_rank() && tp > 1) return start_ranks(tp, argc, argv);   // the same command line once a rank, by mpirun
 //   session = join_ranks({tp, timeout});                            // when is_rank(), or with one rank
 //   try { code = command(session->world()) } catch (...) { session->report(text); code = ... }
-//   return session->finish(code);                                   // last: ends the other ranks when code != 0
+//   return session->finish(code);                                   // last: after a report it ends the other ranks
 // Ranks above 0 have no standard output and error: what they print is dropped, only report() reaches the user.
 // A session belongs to one thread; its world may be used by any one thread at a time and must not outlive it.
 #pragma once
@@ -42,7 +42,8 @@ class RankSession {
   // reported before: then what failed here follows from there. With one rank "sluice: TEXT".
   virtual void report(const std::string& text) = 0;
 
-  // The last call. 0: waits for the others to come here too and leaves. Otherwise ends all ranks with this exit code.
+  // The last call. After report(): ends all ranks with this exit code. Otherwise waits for the others to come here too;
+  // the first code that is not 0 (a check that did not pass) is returned on all of them.
   virtual int finish(int exit_code) = 0;
 };
 

@@ -85,6 +85,14 @@ void serve(Group& world) {
   std::printf("ended by %d\n", number);
 }
 
+// A check that does not pass: much output, no error.
+int verdict(Group& world) {
+  world.barrier();
+  if (world.rank() != 0) return 0;
+  for (int i = 0; i < 20'000; ++i) std::printf("line %d\n", i);
+  return 1;
+}
+
 void fault(Group& world, const Request& request) {
   for (int i = 0; i < 10; ++i) world.barrier();
   if (world.rank() == 0) {
@@ -102,12 +110,20 @@ void fault(Group& world, const Request& request) {
   if (request.mode == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
-void work(Group& world, const Request& request) {
-  if (request.mode == "conformance") return conformance(world);
-  if (request.mode == "facts") return facts(world, request);
-  if (request.mode == "echo") return echo(world);
-  if (request.mode == "serve") return serve(world);
-  fault(world, request);
+int work(Group& world, const Request& request) {
+  if (request.mode == "verdict") return verdict(world);
+  if (request.mode == "conformance") {
+    conformance(world);
+  } else if (request.mode == "facts") {
+    facts(world, request);
+  } else if (request.mode == "echo") {
+    echo(world);
+  } else if (request.mode == "serve") {
+    serve(world);
+  } else {
+    fault(world, request);
+  }
+  return 0;
 }
 
 int run_rank(const Request& request) {
@@ -115,7 +131,7 @@ int run_rank(const Request& request) {
   const std::unique_ptr<app::RankSession> session = app::join_ranks({request.tp, request.limit, request.start});
   int code = 0;
   try {
-    work(session->world(), request);
+    code = work(session->world(), request);
   } catch (const Error& e) {
     session->report(e.what());
     code = e.exit_code();
@@ -123,7 +139,6 @@ int run_rank(const Request& request) {
     session->report(e.what());
     code = 1;
   }
-  std::fflush(stdout);
   return session->finish(code);
 }
 

@@ -141,6 +141,12 @@ def test_only_rank_0_reads_and_prints(mark):
     assert (done.stdout, done.stderr) == ("read a line\n", "note of rank 0\n")
 
 
+def test_a_verdict_is_no_fault_and_loses_no_output(mark):
+    done = probe("verdict", "--tp", 3, "--mark", mark)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout == "".join(f"line {i}\n" for i in range(20_000))
+
+
 def start(mode, mark, *words):
     """A run whose rank 0 has said its first word."""
     run = subprocess.Popen([probe_path(), mode, "--tp", "3", "--who", "9", "--mark", mark, *words], text=True,
