@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "app/ranks_board.h"
+#include "app/ranks_output.h"
 #include "comm/mpi.h"
 #include "core/error.h"
 
@@ -77,6 +78,8 @@ class OneOfSeveral final : public RankSession {
   explicit OneOfSeveral(const RankOptions& options) {
     // The launcher's death ends this process, whatever it is waiting for.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // A closed pipe is an error that rank 0 reports, not its sudden death, which the others would report.
+    signal(SIGPIPE, SIG_IGN);
     process_ = comm::join_mpi(join_options(options));
     try {
       join(options);
@@ -117,7 +120,11 @@ class OneOfSeveral final : public RankSession {
 
  private:
   void join(const RankOptions& options) {
-    if (process_->rank() != 0) reports_ = silence();
+    if (process_->rank() != 0) {
+      reports_ = silence();
+    } else {
+      borrow_output(board_name());
+    }
     if (process_->size() != options.ranks) {
       fail(ErrorCode::usage, "the launcher started " + std::to_string(process_->size()) + " ranks",
            "as many as --tp says, which is " + std::to_string(options.ranks));

@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "app/ranks.h"
 #include "app/ranks_board.h"
+#include "app/ranks_output.h"
 #include "comm/board.h"
 #include "core/error.h"
 
@@ -34,8 +37,13 @@ class Traces {
   }
   ~Traces() {
     comm::Board::unlink(name_);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
+    // Ranks that mpirun has given up may still be clearing away what is theirs, and removal stops at what vanishes.
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      std::error_code failed;
+      std::filesystem::remove_all(folder_, failed);
+      if (!failed) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
   }
   Traces(const Traces&) = delete;
   Traces& operator=(const Traces&) = delete;
@@ -126,6 +134,7 @@ int start_ranks(int ranks, int argc, char** argv) {
   const sigset_t set = signals({SIGINT, SIGTERM, SIGHUP, SIGCHLD});
   sigset_t before;
   sigprocmask(SIG_BLOCK, &set, &before);
+  const OutputLender outputs(traces.name());  // its thread blocks the signals too
   const pid_t child = fork();
   if (child == 0) become_mpirun(line, before);
   const int error = errno;

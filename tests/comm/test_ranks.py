@@ -51,10 +51,18 @@ def gone(mark):
     return not processes_of(mark)
 
 
+def alive(pid):
+    return pathlib.Path(f"/proc/{pid}").exists()
+
+
 def traces():
-    """Shared memory of runs, ours and OpenMPI's. An empty folder may stay when the process that would remove it was killed."""
-    shared = pathlib.Path("/dev/shm")
-    return {str(p) for pattern in ("sluice-*", "sluice-*/**/*", "vader_segment*") for p in shared.glob(pattern) if not p.is_dir()}
+    """Shared memory of runs that have ended. An empty folder may stay when the process that would remove it was killed."""
+    found = set()
+    for path in pathlib.Path("/dev/shm").glob(f"sluice-{os.getuid()}-*"):
+        starter = path.name.split("-")[2]
+        if not alive(starter) and (path.is_file() or any(not p.is_dir() for p in path.glob("**/*"))):
+            found.add(str(path))
+    return found
 
 
 @pytest.fixture(name="mark")
@@ -145,6 +153,23 @@ def test_a_verdict_is_no_fault_and_loses_no_output(mark):
     done = probe("verdict", "--tp", 3, "--mark", mark)
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout == "".join(f"line {i}\n" for i in range(20_000))
+
+
+def test_a_closed_pipe_is_an_error_of_rank_0(mark):
+    run = subprocess.Popen([probe_path(), "verdict", "--tp", "2", "--mark", mark], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           text=True)
+    run.stdout.close()
+    err = run.stderr.read()
+    assert run.wait(LIMIT) == 5
+    assert err == "sluice: rank 0: standard output could not be written\n"
+
+
+def test_rank_0_has_the_files_of_the_user(mark, tmp_path):
+    with open(tmp_path / "out", "w", encoding="utf-8") as out:
+        done = subprocess.run([probe_path(), "files", "--tp", "2", "--mark", mark], stdout=out, stderr=subprocess.PIPE, text=True,
+                              timeout=LIMIT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out").read_text().strip() == str(tmp_path / "out")
 
 
 def start(mode, mark, *words):
