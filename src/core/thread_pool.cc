@@ -22,9 +22,15 @@ constexpr int kMostThreads = 4096;
 // About 20 us of spinning: longer than the gap between two kernels of a layer, shorter than a scheduler tick.
 constexpr int kSpins = 2000;
 
-void bind_to_processor(int index) {
+// The processors that the caller may use before it's bound to one: threads that it starts afterwards inherit that one.
+cpu_set_t processors_of_caller() {
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof(allowed), &allowed);
+  return allowed;
+}
+
+void bind_to_processor(int index, const cpu_set_t& allowed) {
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &allowed) || index-- > 0) continue;
     cpu_set_t one;
@@ -52,6 +58,7 @@ struct ThreadPool::State {
   std::condition_variable wake;
   std::exception_ptr error;
   std::vector<std::thread> workers;
+  cpu_set_t processors;  // to bind workers to
 
   static std::uint64_t loop_of(std::uint64_t gate_word) { return gate_word >> 16; }
 
@@ -89,8 +96,8 @@ struct ThreadPool::State {
     return seen;
   }
 
-  void work(int worker, bool pin) {
-    if (pin) bind_to_processor(worker);
+  void work(int worker, const cpu_set_t* pin_to) {
+    if (pin_to != nullptr) bind_to_processor(worker, *pin_to);
     std::uint64_t seen = 0;
     while (true) {
       wait_for_work(seen);
@@ -149,10 +156,12 @@ ThreadPool::ThreadPool(int threads, bool pin) : state_(std::make_unique<State>()
   if (threads < 1 || threads > kMostThreads) {
     fail(ErrorCode::usage, "thread count " + std::to_string(threads), "1 to " + std::to_string(kMostThreads));
   }
-  if (pin) bind_to_processor(0);
   State& s = *state_;
+  s.processors = processors_of_caller();
+  const cpu_set_t* pin_to = pin ? &s.processors : nullptr;
+  if (pin) bind_to_processor(0, s.processors);
   try {
-    for (int i = 1; i < threads; ++i) s.workers.emplace_back([&s, i, pin] { s.work(i, pin); });
+    for (int i = 1; i < threads; ++i) s.workers.emplace_back([&s, i, pin_to] { s.work(i, pin_to); });
   } catch (const std::system_error& e) {
     s.end();
     fail(ErrorCode::resources,

@@ -1,7 +1,9 @@
 #include "core/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
@@ -97,6 +99,27 @@ TEST(ThreadPool, AnExceptionInAChunkReachesTheCaller) {
     };
     EXPECT_THROW(pool.parallel_for(9, 1, body), std::runtime_error);
   }
+}
+
+// The caller is bound too, which its workers must not inherit.
+TEST(ThreadPool, PinnedWorkersHaveProcessorsOfTheirOwn) {
+  const int processors = available_processors();
+  std::vector<int> bound(static_cast<std::size_t>(processors), -1);
+  std::thread([&] {  // keeps the binding away from the other tests
+    ThreadPool pool(processors, true);
+    pool.parallel([&](int worker) {
+      cpu_set_t allowed;
+      CPU_ZERO(&allowed);
+      sched_getaffinity(0, sizeof(allowed), &allowed);
+      for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&allowed) == 1; ++cpu) {
+        if (CPU_ISSET(cpu, &allowed)) bound[static_cast<std::size_t>(worker)] = cpu;
+      }
+    });
+  })
+      .join();
+  EXPECT_EQ(std::count(bound.begin(), bound.end(), -1), 0);
+  std::sort(bound.begin(), bound.end());
+  EXPECT_EQ(std::adjacent_find(bound.begin(), bound.end()), bound.end());
 }
 
 TEST(ThreadPool, TheNumberOfThreadsHasLimits) {
