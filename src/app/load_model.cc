@@ -91,7 +91,11 @@ ModelFacts facts_of(const LoadedModel& m, const KvCapacity& kv, double load_seco
   return f;
 }
 
-engine::EngineRanks ranks_of(const OpenedModel& opened) { return {opened.options.world, opened.plan}; }
+engine::EngineRanks ranks_of(const OpenedModel& opened) {
+  engine::EngineRanks ranks{opened.options.world, opened.plan};
+  ranks.idle_seconds = std::min(ranks.idle_seconds, opened.options.rank_wait_seconds / 4);
+  return ranks;
+}
 
 void tell_leftovers(const ckpt::WeightSource& weights, const LogSink& log) {
   if (!log) return;

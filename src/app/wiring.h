@@ -50,6 +50,7 @@ struct LoadOptions {
   // are those of the whole run; kv_tokens are those of a dp group.
   Group* world = nullptr;            // not owned, outlives the model; nullptr = one rank
   ParallelSizes parallel;            // as choose_parallel returns them
+  double rank_wait_seconds = 300;    // the limit of waits of `world`
   std::string a2a = "none";          // --moe-a2a-backend, for the rules of runners' names
   std::string deepep_mode = "auto";  // likewise
   bool gather_quantized = true;      // dp attention without all-to-all: tokens travel in FP4 where they can

@@ -63,6 +63,7 @@ app::LoadOptions load_options(const Options& o) {
   load.notes.insert(load.notes.end(), parallel.notes.begin(), parallel.notes.end());
   load.parallel = parallel.sizes;
   load.world = o.world;
+  load.rank_wait_seconds = o.dist_timeout;
   load.a2a = o.moe_a2a_backend;
   load.deepep_mode = o.deepep_mode;
   load.gather_quantized = !o.disable_fp4_allgather;

@@ -1,0 +1,176 @@
+"""Commands over ranks: the answers of one rank, and faults of one rank in the middle of a whole command. All ranks end,
+soon, with the cause named and the right exit code; nothing is left running.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "server"))
+import served  # noqa: E402
+
+SLUICE = served.SLUICE
+MODEL = ROOT / "models" / "qwen3_moe"
+DATA = ROOT / "models" / "word_problems.test.jsonl"
+SHOTS = ROOT / "models" / "word_problems.shots.jsonl"
+LIMIT = 180  # seconds: far above what a run takes, far below a hang
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+VARIABLE = "SLUICE_TEST_RUN"
+
+
+def ranks_of(mark):
+    """Process ids of the live ranks that were started with this mark, by rank."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0] if variables else ""
+        except OSError:
+            continue  # it ended meanwhile
+        rank = [v.split(b"=")[1] for v in variables if v.startswith(b"OMPI_COMM_WORLD_RANK=")]
+        if f"{VARIABLE}={mark}".encode() in variables and rank and state != "Z":
+            found[int(rank[0])] = int(entry.name)
+    return found
+
+
+@pytest.fixture(name="mark")
+def fixture_mark(request):
+    """The value of an environment variable that only this test's ranks have; none of them may be left."""
+    word = f"{os.getpid()}-{request.node.name}"
+    yield word
+    end = time.monotonic() + 30
+    while ranks_of(word) and time.monotonic() < end:
+        time.sleep(0.05)
+    left = ranks_of(word)
+    for pid in left.values():
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+def sluice(mark, *words):
+    return subprocess.run([str(SLUICE), *map(str, words)], capture_output=True, text=True, timeout=LIMIT, check=False,
+                          env={**os.environ, VARIABLE: mark})
+
+
+def evaluate(mark, out, *flags, questions=12):
+    done = sluice(mark, "eval", "gsm8k", MODEL, "--data", DATA, "--shots", SHOTS, "--num-shots", 1, "--num-questions", questions,
+                  "--max-new-tokens", 120, "--json", out, "-q", *flags)
+    assert done.returncode == 0, done.stderr
+    return json.loads(out.read_text())["answers"]
+
+
+def test_answers_are_those_of_one_rank(tmp_path, mark):
+    expected = evaluate(mark, tmp_path / "one.json")
+    for way in ["--tp 2", "--tp 4 --ep 4 --dp 2 --enable-dp-attention", "--tp 3 --dp 3 --enable-dp-attention --moe-a2a-backend mori"]:
+        assert evaluate(mark, tmp_path / "many.json", *way.split()) == expected, way
+
+
+def test_rank_zero_talks_and_the_start_line_has_the_split(mark):
+    done = sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4, "--tp", 2, "--ep", 2)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Qwen3MoeForCausalLM") == 1 and "2 ranks, experts over 2, each whole, partial sums reduced" in done.stderr
+    assert sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4).stdout == done.stdout
+
+
+def start_eval(mark, *flags):
+    """An evaluation in work, with its ranks."""
+    run = subprocess.Popen([str(SLUICE), "eval", "gsm8k", str(MODEL), "--data", str(DATA), "--shots", str(SHOTS), *flags],
+                           stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, VARIABLE: mark})
+    while "loaded in" not in (line := run.stderr.readline()):
+        assert run.poll() is None, line
+    time.sleep(0.3)
+    return run
+
+
+def ended(run, code, *parts):
+    """The run ends within the limit, with this exit code and one report."""
+    _, text = run.communicate(timeout=LIMIT)
+    assert run.returncode == code, text
+    for part in parts:
+        assert part in text, text
+    assert text.count("sluice: ") == 1, text
+
+
+@pytest.mark.parametrize("who", [0, 2])
+def test_a_killed_rank_ends_an_evaluation(mark, who):
+    run = start_eval(mark, "--tp", "3", "--dp", "3", "--enable-dp-attention")
+    os.kill(ranks_of(mark)[who], signal.SIGKILL)
+    ended(run, 5, f"rank {who}")
+
+
+def test_a_stopped_rank_ends_an_evaluation_at_the_limit(mark):
+    run = start_eval(mark, "--tp", "2", "--dist-timeout", "3")
+    os.kill(ranks_of(mark)[1], signal.SIGSTOP)
+    ended(run, 5, "rank 1")
+
+
+def two_ranks(mark, first, second):
+    """Two ranks with a command line each."""
+    line = [*MPIRUN, "-n", "1", str(SLUICE), *map(str, first), ":", "-n", "1", str(SLUICE), *map(str, second)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=LIMIT, check=False, env={**os.environ, VARIABLE: mark})
+
+
+def test_joins_the_ranks_that_mpirun_has_started(mark):
+    line = ["run", MODEL, "-p", "Question:", "-n", 4, "--tp", 2]
+    done = two_ranks(mark, line, [*line, "--threads", 1])  # threads may differ
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4).stdout
+
+
+def test_a_rank_that_cannot_read_its_shard(tmp_path, mark):
+    shutil.copytree(MODEL, tmp_path / "model")
+    shard = max((tmp_path / "model").glob("model*.safetensors"))
+    os.truncate(shard, shard.stat().st_size // 2)
+    flags = ["-p", "Question:", "-n", 4, "--tp", 2]
+    done = two_ranks(mark, ["run", MODEL, *flags], ["run", tmp_path / "model", *flags])
+    assert done.returncode == 3, done.stderr
+    assert "sluice: rank 1: " in done.stderr and shard.name in done.stderr and done.stdout == ""
+
+
+@pytest.mark.parametrize("first,second,parts", [
+    (["--chunked-prefill-size", 64], ["--chunked-prefill-size", 32], ["--chunked-prefill-size", "64", "32", "rank 1"]),
+    (["--ep", 2], [], ["--ep", "rank 1"]),
+    (["--dtype", "float32"], [], ["--dtype", "float32", "rank 1"]),
+])
+def test_flags_that_differ_between_ranks(mark, first, second, parts):
+    line = ["run", MODEL, "-p", "Question:", "-n", 4, "--tp", 2]
+    done = two_ranks(mark, [*line, *first], [*line, *second])
+    assert done.returncode == 2, done.stderr
+    for part in parts:
+        assert str(part) in done.stderr, done.stderr
+
+
+def test_another_checkpoint_on_one_rank(mark):
+    flags = ["-p", "Question:", "-n", 4, "--tp", 2]
+    done = two_ranks(mark, ["run", MODEL, *flags], ["run", ROOT / "models" / "gpt_oss", *flags])
+    assert done.returncode == 2 and "checkpoint" in done.stderr, done.stderr
+
+
+def test_ranks_that_tp_does_not_mention(mark):
+    line = ["run", MODEL, "-p", "Question:", "-n", 4]
+    done = two_ranks(mark, line, line)
+    assert done.returncode == 2 and "--tp" in done.stderr and done.stdout == "", done.stderr
+
+
+def test_a_server_over_ranks_idles_serves_and_drains(tmp_path, mark):
+    server = served.Server(tmp_path / "log", "--tp", "2", "--dist-timeout", "4", env={VARIABLE: mark}).wait_ready()
+    time.sleep(5)  # longer than any rank waits for another one
+    body = {"prompt": served.PROMPT, "max_tokens": 8, "temperature": 0}
+    assert server.post("/v1/completions", body).json()["choices"][0]["text"]
+    assert server.get("/expert_load").json()
+    assert server.stop() == 0, server.text()
+
+
+def test_a_server_whose_rank_is_killed_ends(tmp_path, mark):
+    server = served.Server(tmp_path / "log", "--tp", "2", env={VARIABLE: mark}).wait_ready()
+    os.kill(ranks_of(mark)[1], signal.SIGKILL)
+    assert server.process.wait(LIMIT) == 5, server.text()
+    assert "rank 1" in server.text()
