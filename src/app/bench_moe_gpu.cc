@@ -90,6 +90,7 @@ class GpuBench {
     p.min_us = us.front();
     p.route_us = timing.route_us;
     p.finalize_us = p.median_us - timing.experts_us;
+    p.invariant_us = timing.invariant_us > 0 ? timing.invariant_us : p.median_us;
     return p;
   }
 

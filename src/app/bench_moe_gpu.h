@@ -44,10 +44,11 @@ struct GpuMoePoint {
   int repetitions = 0;
   double median_us = 0;
   double min_us = 0;
-  double route_us = 0;     // of the routing kernel alone
-  double finalize_us = 0;  // by which the whole layer takes longer than without its last kernel
-  double bytes = 0;        // active weights, hidden rows and output
-  double operations = 0;   // multiplications and additions
+  double route_us = 0;      // of the routing kernel alone
+  double finalize_us = 0;   // by which the whole layer takes longer than without its last kernel
+  double invariant_us = 0;  // of the layer in the row-invariant mode
+  double bytes = 0;         // active weights, hidden rows and output
+  double operations = 0;    // multiplications and additions
   double floor_us = 0;
   bool memory_bound = true;
   double error = 0;  // relative L2 distance from the oracle on the rows that were checked

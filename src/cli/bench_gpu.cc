@@ -52,17 +52,19 @@ void print_ceilings(const cuda::GpuCeilings& c) {
       c.name, c.read_tb_per_s, c.copy_tb_per_s, c.bf16_tflop_per_s, c.fp8_tflop_per_s, c.empty_us);
   fmt::print("floors: {:.2f} TB/s, {:.0f} TFLOP/s bf16, {:.0f} fp8\n", app::kFloorTbPerS,
              app::floor_tflop_per_s(Recipe::bf16), app::floor_tflop_per_s(Recipe::fp8_block));
-  fmt::print("{:<11} {:<17} {:>6} {:>6} {:>10} {:>9} {:>5} {:>2} {:>6} {:>8} {:>9} {:>7} {:>8} {}\n", "recipe", "shape",
-             "tokens", "active", "time us", "floor us", "%", "", "TB/s", "TFLOP/s", "peer us", "faster", "error",
-             "kernel");
+  fmt::print("{:<11} {:<17} {:>6} {:>6} {:>10} {:>9} {:>5} {:>2} {:>6} {:>8} {:>9} {:>7} {:>9} {:>8} {}\n", "recipe",
+             "shape", "tokens", "active", "time us", "floor us", "%", "", "TB/s", "TFLOP/s", "peer us", "faster",
+             "row-inv.", "error", "kernel");
 }
 
 void print_point(const app::GpuMoePoint& p) {
   fmt::print(
-      "{:<11} {:<17} {:>6} {:>6.0f} {:>10.1f} {:>9.1f} {:>5.0f} {:>2} {:>6.2f} {:>8.0f} {:>9.1f} {:>7.2f} {:>8.1e} "
+      "{:<11} {:<17} {:>6} {:>6.0f} {:>10.1f} {:>9.1f} {:>5.0f} {:>2} {:>6.2f} {:>8.0f} {:>9.1f} {:>7.2f} {:>9.1f} "
+      "{:>8.1e} "
       "{}\n",
       recipe_info(p.recipe).name, p.shape, p.tokens, p.active_experts, p.median_us, p.floor_us, p.percent_of_floor(),
-      p.memory_bound ? "M" : "C", p.tb_per_s(), p.tflop_per_s(), p.peer_us, p.speedup(), p.error, p.kernel);
+      p.memory_bound ? "M" : "C", p.tb_per_s(), p.tflop_per_s(), p.peer_us, p.speedup(), p.invariant_us, p.error,
+      p.kernel);
   std::fflush(stdout);
 }
 
@@ -72,14 +74,15 @@ void print_csv_head(const cuda::GpuCeilings& c) {
       c.name, c.read_tb_per_s, c.copy_tb_per_s, c.bf16_tflop_per_s, c.fp8_tflop_per_s, c.empty_us);
   fmt::print(
       "recipe,shape,tokens,active_experts,median_us,min_us,floor_us,percent_of_floor,tb_per_s,tflop_per_s,peer_us,"
-      "speedup,error,route_us,finalize_us,kernel\n");
+      "speedup,error,route_us,finalize_us,row_invariant_us,kernel\n");
 }
 
 void print_csv_point(const app::GpuMoePoint& p) {
-  fmt::print("{},{},{},{:.0f},{:.2f},{:.2f},{:.2f},{:.2f},{:.3f},{:.1f},{:.1f},{:.3f},{:.2e},{:.2f},{:.2f},\"{}\"\n",
-             recipe_info(p.recipe).name, p.shape, p.tokens, p.active_experts, p.median_us, p.min_us, p.floor_us,
-             p.percent_of_floor(), p.tb_per_s(), p.tflop_per_s(), p.peer_us, p.speedup(), p.error, p.route_us,
-             p.finalize_us, p.kernel);
+  fmt::print(
+      "{},{},{},{:.0f},{:.2f},{:.2f},{:.2f},{:.2f},{:.3f},{:.1f},{:.1f},{:.3f},{:.2e},{:.2f},{:.2f},{:.2f},\"{}\"\n",
+      recipe_info(p.recipe).name, p.shape, p.tokens, p.active_experts, p.median_us, p.min_us, p.floor_us,
+      p.percent_of_floor(), p.tb_per_s(), p.tflop_per_s(), p.peer_us, p.speedup(), p.error, p.route_us, p.finalize_us,
+      p.invariant_us, p.kernel);
   std::fflush(stdout);
 }
 
@@ -95,6 +98,7 @@ Json to_json(const app::GpuMoeResult& r) {
                                        {"min_us", Json(p.min_us)},
                                        {"route_us", Json(p.route_us)},
                                        {"finalize_us", Json(p.finalize_us)},
+                                       {"row_invariant_us", Json(p.invariant_us)},
                                        {"floor_us", Json(p.floor_us)},
                                        {"percent_of_floor", Json(p.percent_of_floor())},
                                        {"tb_per_s", Json(p.tb_per_s())},

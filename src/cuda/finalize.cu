@@ -53,30 +53,48 @@ __device__ uint4 load_row(const FinalizeArgs& a, std::int32_t row, std::int64_t 
   return __ldcs(reinterpret_cast<const uint4*>(rows + static_cast<std::int64_t>(row) * a.slot_row_stride + column));
 }
 
-// One thread: 8 columns of one token; a block takes neighbouring columns. Bound by reading T k H bf16 once.
+// Up to kAhead slots of a token.
+struct Slots {
+  std::int32_t row[kAhead];
+  float weight[kAhead];
+
+  __device__ void load(const FinalizeArgs& a, std::int64_t token, std::int32_t first) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const std::int64_t route = token * a.top_k + first + i;
+      row[i] = first + i < a.top_k ? a.route_row[route] : -1;
+      weight[i] = first + i < a.top_k && a.weights != nullptr ? a.weights[route] : 1.0f;
+    }
+  }
+
+  __device__ void add_to(float (&sum)[kColumns], const FinalizeArgs& a, std::int64_t column) const {
+    uint4 rows[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (row[i] >= 0) rows[i] = load_row(a, row[i], column);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (row[i] >= 0) add_scaled(sum, rows[i], weight[i]);
+    }
+  }
+};
+
+// One thread: 8 columns of one token; a block takes neighbouring columns. Bound by reading T k H bf16 once. Rows and
+// weights are there before the kernel starts: those of R, which the kernel before this one has waited for.
 __global__ void __launch_bounds__(kThreads) finalize_sum(const __grid_constant__ FinalizeArgs a, bool wide) {
-  wait_for_previous_kernel();
   const std::int64_t column = (blockIdx.y * static_cast<std::int64_t>(kThreads) + threadIdx.x) * kColumns;
+  Slots slots;
+  slots.load(a, blockIdx.x, 0);
+  wait_for_previous_kernel();
   if (column >= a.width) return;
   for (std::int64_t t = blockIdx.x; t < a.tokens; t += gridDim.x) {
     float sum[kColumns] = {};
-    for (std::int32_t first = 0; first < a.top_k; first += kAhead) {
-      uint4 rows[kAhead];
-      float weights[kAhead];
-      bool there[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const std::int64_t route = t * a.top_k + first + i;
-        const std::int32_t row = first + i < a.top_k ? a.route_row[route] : -1;
-        there[i] = row >= 0;
-        if (!there[i]) continue;
-        weights[i] = a.weights != nullptr ? a.weights[route] : 1.0f;
-        rows[i] = load_row(a, row, column);
-      }
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (there[i]) add_scaled(sum, rows[i], weights[i]);
-      }
+    if (t != blockIdx.x) slots.load(a, t, 0);
+    slots.add_to(sum, a, column);
+    for (std::int32_t first = kAhead; first < a.top_k; first += kAhead) {
+      slots.load(a, t, first);
+      slots.add_to(sum, a, column);
     }
     store(a, t, column, sum, wide && column + kColumns <= a.width);
   }

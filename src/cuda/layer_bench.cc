@@ -65,6 +65,7 @@ class HopperBench final : public LayerBench {
         runner_(make_hopper_runner(pool)),
         route_only_(make_hopper_runner(pool, {0, 0, 1})),
         no_finalize_(make_hopper_runner(pool, {0, 0, 2})),
+        invariant_(make_hopper_runner(pool, {0, 1})),
         flush_(device_buffer(kFlushBytes, device)),
         sink_(device_buffer(sizeof(std::uint32_t), device)) {
     check(cudaMemset(flush_.data(), 0x5A, kFlushBytes), "filling memory");
@@ -128,6 +129,12 @@ class HopperBench final : public LayerBench {
     timing.us = time_cold(repetitions, [&] { runner_->run(*experts_, args); });
     timing.route_us = median(time_cold(repetitions, [&] { route_only_->run(*experts_, args); }));
     timing.experts_us = median(time_cold(repetitions, [&] { no_finalize_->run(*experts_, args); }));
+    Problem invariant = problem_;
+    invariant.row_invariant = true;
+    const std::string same = timing.kernel + ",";
+    if (hopper_kernel(invariant, batch.slots.count, tokens).compare(0, same.size(), same) != 0) {
+      timing.invariant_us = median(time_cold(repetitions, [&] { invariant_->run(*experts_, args); }));
+    }
     return timing;
   }
 
@@ -203,7 +210,7 @@ class HopperBench final : public LayerBench {
   DeviceInfo info_;
   DeviceScope scope_;
   OwnedStream stream_;
-  std::unique_ptr<Runner> runner_, route_only_, no_finalize_;
+  std::unique_ptr<Runner> runner_, route_only_, no_finalize_, invariant_;
   Buffer flush_, sink_;
   Problem problem_;
   std::unique_ptr<PreparedExperts> experts_;

@@ -62,13 +62,13 @@ __device__ void write_few_tables(const RouteArgs& a, const FewRoutes& f, std::in
 
 // At most 32 routes: no block waits for another warp. What a warp needs from memory is on its way at once.
 __global__ void __launch_bounds__(kRouteFewThreads) route_few(const __grid_constant__ RouteArgs a) {
-  let_next_kernel_start();
   const int lane = threadIdx.x % 32;
   const std::int64_t units = units_of_token(a), total = a.plan.tokens * units;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * (kRouteFewThreads / 32);
   std::int64_t u = blockIdx.x * (kRouteFewThreads / 32) + threadIdx.x / 32;
   if (u == 0 && a.later != nullptr && lane < a.plan.routes()) bring_near(a.later + lane);
   wait_for_previous_kernel();
+  let_next_kernel_start();  // which looks at the ids, too
   const std::int32_t expert = expert_of(a, route_range(a, 0, a.plan.routes()), lane);
   bool sorted = false;
   FewRoutes f;
@@ -151,8 +151,8 @@ __device__ PieceRange even_share(const RouteArgs& a) {
 // Every block sorts all routes; block 0 writes the tables; each block writes its share of the input rows.
 __global__ void __launch_bounds__(kMostThreads, 1) route_one_pass(const __grid_constant__ RouteArgs a) {
   extern __shared__ std::int32_t shared[];
-  let_next_kernel_start();
   wait_for_previous_kernel();
+  let_next_kernel_start();  // which looks at the ids, too
   const SortMemory m = sort_memory(a, shared);
   const RouteRange all = route_range(a, 0, a.plan.routes());
   const PieceRange pieces = even_share(a);

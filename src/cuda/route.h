@@ -28,13 +28,17 @@ struct RouteArgs {
   std::int32_t first_slot = 0;
 
   InputForm form = InputForm::bf16;
-  const void* hidden = nullptr;          // [T, H] bf16
+  const void* hidden = nullptr;          // [T, H] bf16, or nullptr = codes
   std::int64_t hidden_row_stride = 0;    // elements
   std::int64_t width = 0;                // H
   std::int32_t k_blocks = 0;             // of a row of the image
   const float* input_weights = nullptr;  // [T] multiplies the row first (k = 1), or nullptr
   float static_scale = 0.0f;             // fp8_static
-  const float* later = nullptr;          // [T, k] weights that F reads; brought near, or nullptr
+  const std::uint8_t* codes = nullptr;   // [T, H] e4m3, of fp8_group or (a scale a row or one for all) fp8_static
+  std::int64_t code_row_stride = 0;
+  const float* code_scales = nullptr;      // [T, k_blocks] of fp8_group, else [T]
+  std::int64_t code_scale_row_stride = 0;  // 0 = one for all
+  const float* later = nullptr;            // [T, k] weights that F reads; brought near, or nullptr
 
   std::int32_t* scratch = nullptr;     // plan.scratch_bytes()
   std::int32_t* route_row = nullptr;   // out [T, k]: padded row of each route, -1 where it is skipped

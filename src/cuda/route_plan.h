@@ -57,9 +57,10 @@ constexpr std::int32_t fitting_warps(std::int64_t wanted, std::int32_t experts) 
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(std::min(wanted, fitting), 1, kRouteMostWarps));
 }
 
-// `row_scales`: the input needs a scale of each row from all of it (fp8-tensor without a static one).
+// `whole_rows`: the input needs a scale of each row from all of it (fp8-tensor without a static one), or is quantised
+// already; then not by the kernel for a few routes.
 constexpr RoutePlan route_plan(std::int64_t tokens, std::int32_t top_k, std::int32_t experts, std::int32_t k_blocks,
-                               std::int32_t token_tile, std::int32_t processors, bool row_scales) {
+                               std::int32_t token_tile, std::int32_t processors, bool whole_rows) {
   RoutePlan p;
   p.tokens = tokens;
   p.top_k = top_k;
@@ -74,7 +75,7 @@ constexpr RoutePlan route_plan(std::int64_t tokens, std::int32_t top_k, std::int
       p.one_pass ? processors : std::clamp<std::int64_t>(kRouteCounts / experts, 16, 2 * processors);
   p.blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(useful, 1, most));
   p.block_tokens = (tokens + p.blocks - 1) / p.blocks;
-  if (p.routes() <= kRouteFewRoutes && !row_scales) {
+  if (p.routes() <= kRouteFewRoutes && !whole_rows) {
     p.few = true;
     p.threads = kRouteFewThreads;
     p.blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(units * 32 / kRouteFewThreads, 1, processors));

@@ -48,6 +48,7 @@ __device__ inline void write_dynamic_scales(const RouteArgs& a, std::int64_t fir
 // Has the pieces of a block on their way from memory while it sorts.
 __device__ inline void bring_pieces_near(const RouteArgs& a, const PieceRange& range) {
   constexpr std::uint32_t kLineColumns = 64;
+  if (a.hidden == nullptr) return;
   const std::uint32_t columns = kPieceBlocks * (a.form == InputForm::bf16 ? 64 : 128), lines = columns / kLineColumns;
   for (std::uint32_t i = range.begin * lines + threadIdx.x; i < range.end * lines; i += blockDim.x) {
     const PieceRange::Place at = range.at(i / lines);
@@ -58,12 +59,29 @@ __device__ inline void bring_pieces_near(const RouteArgs& a, const PieceRange& r
   }
 }
 
-// The 16 bytes of the image that a lane writes of a piece, for each of Vectors x 8 columns that it read.
-template <bool Fp8>
+enum class Source : std::uint8_t {
+  bf16,       // goes into the image as it is
+  quantised,  // bf16, becomes e4m3
+  codes,      // is e4m3 already
+};
+
+// What a lane reads for the 16 bytes of the image that it writes of a piece.
+template <Source Kind>
 struct Chunk {
-  static constexpr int kVectors = Fp8 ? 2 : 1;
-  static constexpr int kColumns = 8 * kVectors;
+  static constexpr int kVectors = Kind == Source::quantised ? 2 : 1;
+  static constexpr int kColumns = Kind == Source::bf16 ? 8 : 16;
   uint4 v[kVectors];
+
+  // Codes of a row, zeros behind its width.
+  __device__ void load(const std::uint8_t* row, std::int64_t width, std::int64_t column, bool vector) {
+    if (vector && column + kColumns <= width) {
+      v[0] = *reinterpret_cast<const uint4*>(row + column);
+      return;
+    }
+    std::uint8_t e[kColumns];
+    for (int i = 0; i < kColumns; ++i) e[i] = column + i < width ? row[column + i] : std::uint8_t{0};
+    v[0] = *reinterpret_cast<const uint4*>(e);
+  }
 
   // `vector`: the row can be read 16 bytes at a time.
   __device__ void load(const InputRow& x, std::int64_t column, bool vector) {
@@ -124,15 +142,20 @@ struct Chunk {
 };
 
 // A piece into the padded row of each of its routes; lane s of the warp holds the row of slot s. k <= 32.
-template <bool Fp8>
-__device__ inline void write_piece(const RouteArgs& a, const Chunk<Fp8>& chunk, std::int32_t group, std::int32_t row) {
+template <Source Kind>
+__device__ inline void write_piece(const RouteArgs& a, const Chunk<Kind>& chunk, std::int64_t token, std::int32_t group,
+                                   std::int32_t row) {
   const int lane = threadIdx.x % 32, c = lane % kChunkLanes;
   const std::int32_t kb = group * kPieceBlocks + lane / kChunkLanes;
   const unsigned some = __ballot_sync(0xFFFFFFFFu, row >= 0);
   if (some == 0) return;
   uint4 bytes = chunk.v[0];
   float scale = a.static_scale;
-  if constexpr (Fp8) {
+  if constexpr (Kind == Source::codes) {
+    const std::int64_t column = a.form == InputForm::fp8_group ? kb : 0;
+    if (kb < a.k_blocks) scale = a.code_scales[token * a.code_scale_row_stride + column];
+  }
+  if constexpr (Kind == Source::quantised) {
     const float largest = chunk.largest();
     if (a.form == InputForm::fp8_dynamic) scale = a.scales[__shfl_sync(0xFFFFFFFFu, row, __ffs(some) - 1)];
     if (a.form == InputForm::fp8_group) {
@@ -141,8 +164,8 @@ __device__ inline void write_piece(const RouteArgs& a, const Chunk<Fp8>& chunk, 
     bytes = chunk.codes(scale, largest);
   }
   const bool inside = kb < a.k_blocks;
-  const bool scales =
-      Fp8 && c == 0 && inside && (a.form == InputForm::fp8_group || (a.form == InputForm::fp8_static && kb == 0));
+  const bool scales = Kind != Source::bf16 && c == 0 && inside &&
+                      (a.form == InputForm::fp8_group || (a.form == InputForm::fp8_static && kb == 0));
   std::uint8_t* image = a.image + kb * a.padded_rows * sm90::kBlockBytes;
   float* scale_row = a.scales + (a.form == InputForm::fp8_group ? kb * a.padded_rows : 0);
   for (unsigned left = some; left != 0; left &= left - 1) {
@@ -154,31 +177,39 @@ __device__ inline void write_piece(const RouteArgs& a, const Chunk<Fp8>& chunk, 
   }
 }
 
-template <bool Fp8>
+template <Source Kind>
 __device__ inline void write_pieces(const RouteArgs& a, const PieceRange& range, const std::int32_t* rows) {
-  constexpr int kAhead = Fp8 ? 2 : 4;  // pieces that a warp loads before it writes the first
+  constexpr int kAhead = Kind == Source::quantised ? 2 : 4;  // pieces that a warp loads before it writes the first
   const int lane = threadIdx.x % 32;
   const std::uint32_t warps = blockDim.x / 32;
-  const bool vector = a.hidden_row_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(a.hidden) % 16 == 0;
+  constexpr bool codes = Kind == Source::codes;
+  const std::int64_t row_bytes = codes ? a.code_row_stride : 2 * a.hidden_row_stride;
+  const void* input = codes ? a.codes : a.hidden;
+  const bool vector = row_bytes % 16 == 0 && reinterpret_cast<std::uintptr_t>(input) % 16 == 0;
   for (std::uint32_t base = range.begin + threadIdx.x / 32; base < range.end; base += warps * kAhead) {
-    Chunk<Fp8> chunk[kAhead];
-    std::int32_t row[kAhead], group[kAhead];
+    Chunk<Kind> chunk[kAhead];
+    std::int32_t row[kAhead];
+    PieceRange::Place at[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const std::uint32_t piece = base + i * warps;
       row[i] = -1;
       if (piece >= range.end) continue;
-      const PieceRange::Place at = range.at(piece);
-      group[i] = at.group;
-      if (lane < a.plan.top_k) row[i] = rows[at.token * a.plan.top_k + lane];
-      const InputRow x(a, range.first_token + at.token);
-      const std::int64_t column = (at.group * std::int64_t{32} + lane) * Chunk<Fp8>::kColumns;
-      chunk[i].load(x, column, vector);
-      if (x.weighted) chunk[i].multiply(x.weight);
+      at[i] = range.at(piece);
+      if (lane < a.plan.top_k) row[i] = rows[at[i].token * a.plan.top_k + lane];
+      at[i].token += range.first_token;
+      const std::int64_t column = (at[i].group * std::int64_t{32} + lane) * Chunk<Kind>::kColumns;
+      if constexpr (codes) {
+        chunk[i].load(a.codes + at[i].token * a.code_row_stride, a.width, column, vector);
+      } else {
+        const InputRow x(a, at[i].token);
+        chunk[i].load(x, column, vector);
+        if (x.weighted) chunk[i].multiply(x.weight);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      if (base + i * warps < range.end) write_piece<Fp8>(a, chunk[i], group[i], row[i]);
+      if (base + i * warps < range.end) write_piece<Kind>(a, chunk[i], at[i].token, at[i].group, row[i]);
     }
   }
 }
@@ -187,10 +218,12 @@ __device__ inline void write_pieces(const RouteArgs& a, const PieceRange& range,
 __device__ inline void write_input(const RouteArgs& a, const PieceRange& range, const std::int32_t* rows,
                                    std::int64_t last_token) {
   if (a.form == InputForm::fp8_dynamic) write_dynamic_scales(a, range.first_token, last_token, rows);
-  if (a.form == InputForm::bf16) {
-    write_pieces<false>(a, range, rows);
+  if (a.codes != nullptr) {
+    write_pieces<Source::codes>(a, range, rows);
+  } else if (a.form == InputForm::bf16) {
+    write_pieces<Source::bf16>(a, range, rows);
   } else {
-    write_pieces<true>(a, range, rows);
+    write_pieces<Source::quantised>(a, range, rows);
   }
 }
 

@@ -9,12 +9,12 @@ namespace {
 
 constexpr std::int32_t kSmallestTile = sm90::kRowGroup;
 
-InputForm input_form(const HopperExperts& experts) {
+InputForm input_form(const HopperExperts& experts, bool quantised) {
   switch (experts.shape.format) {
     case sm90::Format::fp8_block:
       return InputForm::fp8_group;
     case sm90::Format::fp8_tensor:
-      return experts.input_scales.gemm1 != 0.0f ? InputForm::fp8_static : InputForm::fp8_dynamic;
+      return quantised || experts.input_scales.gemm1 != 0.0f ? InputForm::fp8_static : InputForm::fp8_dynamic;
     default:
       return InputForm::bf16;
   }
@@ -39,9 +39,17 @@ RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunS
   a.ids = reinterpret_cast<const std::int32_t*>(run.ids);
   a.valid_tokens = run.valid_tokens;
   a.first_slot = run.slots.first;
-  a.form = input_form(experts);
-  a.hidden = run.hidden.data;
-  a.hidden_row_stride = run.hidden.row_stride;
+  a.form = input_form(experts, static_cast<bool>(run.quantized.codes));
+  if (run.quantized.codes) {
+    const ConstTensorView& scales = run.quantized.sum_scales;
+    a.codes = static_cast<const std::uint8_t*>(run.quantized.codes.data);
+    a.code_row_stride = run.quantized.codes.row_stride;
+    a.code_scales = static_cast<const float*>(scales.data);
+    a.code_scale_row_stride = scales.rows == 1 ? 0 : scales.row_stride;
+  } else {
+    a.hidden = run.hidden.data;
+    a.hidden_row_stride = run.hidden.row_stride;
+  }
   a.width = experts.layer.width();
   a.k_blocks = sm90::extents(s.shape).k_blocks1;
   a.input_weights = experts.layer.weight_on_input ? run.weights : nullptr;
@@ -59,12 +67,17 @@ RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunS
   return a;
 }
 
-sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r) {
+sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run) {
   sm90::ExpertArgs a;
   a.shape = s.shape;
   a.plan = s.plan;
   a.weights = experts.packed;
   a.routes = {r.tile_count, r.tiles, s.max_tiles(), r.ready};
+  // Beyond, the routing kernel leaves no multiprocessor room for the next one.
+  constexpr std::int64_t kRoutesToLookAt = 1024;
+  if (s.routes() <= kRoutesToLookAt) {
+    a.few = {reinterpret_cast<const std::int32_t*>(run.ids), static_cast<std::int32_t>(s.routes()), run.slots.first};
+  }
   a.activation = experts.layer.activation;
   a.padded_rows = s.padded_rows();
   a.x = r.x;

@@ -14,7 +14,7 @@ struct RunSizes {
   std::int32_t top_k = 1;   // k
   std::int32_t processors = 0;
   bool static_intermediate = false;  // fp8-tensor with a scale of the file
-  bool row_scales = false;           // fp8-tensor without one for its input
+  bool whole_rows = false;           // the routing kernel for a few routes cannot read the input (route_plan.h)
   sm90::Plan plan;
 
   std::int64_t routes() const { return tokens * top_k; }
@@ -24,7 +24,7 @@ struct RunSizes {
   }
   RoutePlan route() const {
     return route_plan(tokens, top_k, shape.experts, sm90::extents(shape).k_blocks1, plan.token_tile, processors,
-                      row_scales);
+                      whole_rows);
   }
 };
 
@@ -68,7 +68,7 @@ RunScratch make_scratch(const RunSizes& s, Make make) {
 std::size_t workspace_bytes_of(RunSizes s);
 
 RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run);
-sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r);
+sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run);
 FinalizeArgs finalize_args(const HopperExperts& experts, const RunScratch& r, const RunArgs& run);
 
 // Copies the stages of a finished run to the host and records them (moe/stages.h): gemm1_input, intermediate and

@@ -31,12 +31,18 @@ std::string size_problem(const LayerSpec& layer) {
   return "";
 }
 
-// Rows whose bits do not depend on T: the K range of a tile is then never shared by blocks.
+// Rows whose bits do not depend on T: the K range of a tile is then never shared by blocks, only the rows.
+void keep_ranges_whole(sm90::Plan& plan) {
+  if (plan.split == 1) return;
+  plan.split = 1;
+  plan.half_tiles = true;
+}
+
 sm90::Plan choose(const sm90::Shape& shape, const LayerSpec& layer, std::int64_t tokens, std::int32_t top_k,
                   int processors, bool row_invariant, const HopperOptions& options) {
   sm90::Plan plan =
       sm90::choose_plan(shape, layer.activation.kind, tokens, top_k, layer.routing.total_experts(), processors);
-  if (row_invariant) plan.split = 1;
+  if (row_invariant || options.split == 1) keep_ranges_whole(plan);
   if (options.token_tile != 0) plan.token_tile = options.token_tile;
   plan.half_tiles = plan.half_tiles && plan.token_tile <= sm90::kMostHalfTileRows;
   if (options.split != 0) plan.split = options.split;
@@ -99,7 +105,7 @@ class HopperRunner final : public Runner {
 
   void run(const PreparedExperts& prepared, const RunArgs& args) const override {
     const HopperExperts& experts = own(prepared);
-    check_run_args(experts.layer, experts.recipe, experts.shape.experts, args);
+    check_run_args(experts.layer, experts.recipe, experts.shape.experts, args, InputKinds::plain_or_quantized);
     if (args.tokens() == 0) return;
     const Workspace::Scope workspace(*args.workspace);
     const RunSizes s = sizes(experts, args);
@@ -107,7 +113,7 @@ class HopperRunner final : public Runner {
     const cudaStream_t stream = raw(args.stream);
     check(launch_route(route_args(experts, s, r, args), stream), "starting the routing kernel");
     if (options_.steps == 1) return;
-    check(sm90::launch_experts(expert_args(experts, s, r), stream), "starting the kernels of Hopper");
+    check(sm90::launch_experts(expert_args(experts, s, r, args), stream), "starting the kernels of Hopper");
     if (options_.steps == 2) return;
     check(launch_finalize(finalize_args(experts, r, args), stream), "starting the finalise kernel");
     if (args.stages != nullptr) record_stages(experts, s, r, args);
@@ -121,7 +127,7 @@ class HopperRunner final : public Runner {
     s.top_k = args.top_k;
     s.processors = experts.processors;
     s.static_intermediate = experts.input_scales.gemm2 != 0.0f;
-    s.row_scales = experts.recipe == Recipe::fp8_tensor && experts.input_scales.gemm1 == 0.0f;
+    s.whole_rows = (experts.recipe == Recipe::fp8_tensor && experts.input_scales.gemm1 == 0.0f) || args.quantized.codes;
     s.plan =
         choose(experts.shape, experts.layer, s.tokens, s.top_k, experts.processors, experts.row_invariant, options_);
     return s;

@@ -34,6 +34,8 @@ struct GateCurve {
 struct GemmArgs {
   GemmSide sides[2];
   RouteTables routes;
+  FewRoutes few;
+  std::int32_t experts;
   std::int64_t padded_rows;
   std::uint8_t* h;
   float* h_scale;
@@ -67,6 +69,7 @@ struct SharedLayout {
   // Two blocks of a cluster work on two tiles that have weights or token rows in common (gemm_pairs.cuh).
   static constexpr bool kPaired = NT == 128;
   static constexpr int kCluster = kPaired ? 2 : 1;  // at least
+  static constexpr bool kMayShareItems = kPaired || kMaxSplit > 1;
   // A stage is one K block of a row tile, or two K blocks of a half tile.
   static constexpr bool kHalfTiles = NT <= 16;
   static constexpr int kBlocks = kHalfTiles ? 2 : 1;

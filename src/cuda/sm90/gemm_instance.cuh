@@ -8,7 +8,7 @@
 
 namespace sluice::cuda::sm90 {
 
-// Clusters must all run at once (see WorkCursor), and may leave multiprocessors empty.
+// Clusters may leave multiprocessors empty.
 template <int NT, Format F, bool Curve>
 cudaError_t launch_instance(const GemmArgs& args, const LaunchShape& shape, cudaStream_t stream) {
   if (shape.split > SharedLayout<NT>::kMaxSplit) return cudaErrorInvalidValue;

@@ -9,38 +9,37 @@
 
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/sync.cuh"
+#include "cuda/sm90/gemm_ahead.cuh"
 #include "cuda/sm90/gemm_epilogue.cuh"
 #include "cuda/sm90/gemm_pairs.cuh"
 #include "cuda/sm90/gemm_wide.cuh"
 
 namespace sluice::cuda::sm90 {
 
-// A block's place: blocks of a cluster work on the same items.
+// A block's place in its cluster, whose blocks work on the same items.
 struct Place {
-  std::uint32_t rank, split;  // in the cluster
-  std::int32_t first, step;   // items
+  std::uint32_t rank, split;
 };
 
 __device__ __forceinline__ Place place_of_block() {
   std::uint32_t split;
   asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(split));
-  return {split == 1 ? 0 : ptx::cluster_rank(), split, static_cast<std::int32_t>(blockIdx.x / split),
-          static_cast<std::int32_t>(gridDim.x / split)};
+  return {split == 1 ? 0 : ptx::cluster_rank(), split};
 }
 
 template <int NT>
-__device__ __forceinline__ void init_barriers(std::uint32_t base) {
+__device__ __forceinline__ void init_barriers(std::uint32_t base, std::uint32_t split) {
   using S = SharedLayout<NT>;
   constexpr std::uint32_t kWarps = kConsumers / 32;
   for (int s = 0; s < S::kStages; ++s) {
     ptx::mbarrier_init(base + S::kFull + 8 * s, 2);
     ptx::mbarrier_init(base + S::kEmpty + 8 * s, S::kCluster * kWarps);
   }
-  // Of a pair, block 1 has a reader more: its loader of weights.
+  // Of two blocks with items in common, the second has a reader more: its loader of weights.
   constexpr std::uint32_t kReaders = 1 + kWarps + S::kStoringWarps;
   for (int i = 0; i < kItemSlots; ++i) {
     ptx::mbarrier_init(base + S::kItemFull + 8 * i, 1);
-    ptx::mbarrier_init(base + S::kItemEmpty + 8 * i, S::kPaired ? 2 * kReaders + 1 : kReaders);
+    ptx::mbarrier_init(base + S::kItemEmpty + 8 * i, split > 1 ? 2 * kReaders + 1 : kReaders);
   }
   ptx::mbarrier_init(base + S::kReduceFull, 1);
   ptx::mbarrier_init(base + S::kReduceEmpty, kWarps);
@@ -53,38 +52,51 @@ __device__ __forceinline__ std::int32_t stage_blocks(const GemmSide& side) {
   return SharedLayout<NT>::kHalfTiles && side.tile_records < kTileRecords ? 2 : 1;
 }
 
-// Takes items; loads weight records, with the scales of their blocks. One thread.
+// Weight records of an item, with the scales of their blocks.
 template <int NT, Format F>
-__device__ __forceinline__ void load_weights(const GemmArgs& args, const WorkList& work, const Place& place,
-                                             std::uint32_t base) {
+__device__ __forceinline__ void load_weights_of(const GemmArgs& args, const WorkItem& w, const Place& place,
+                                                std::uint32_t base, RingCursor<SharedLayout<NT>::kStages>& ring) {
   using S = SharedLayout<NT>;
-  RingCursor<S::kStages> ring;
-  ItemWriter<NT> queue(base);
-  for (WorkCursor at(args, place.first, place.step, place.split > 1); at.index() < work.total(); at.next()) {
-    const WorkItem w = work.item(at.index());
-    queue.put(w);
-    const GemmSide& side = args.sides[w.side];
-    const TileSource source = tile_source(side, w);
-    const KRange range = k_range(side.k_blocks, place.rank, place.split);
-    const std::int32_t step = stage_blocks<NT>(side);
-    for (std::int32_t kb = range.begin; kb < range.end; kb += step) {
-      const std::uint32_t full = base + S::kFull + 8 * ring.stage;
-      const std::int32_t blocks = min(step, range.end - kb);
-      ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
-
-      ptx::mbarrier_arrive_expect(full, blocks * (source.bytes + (F == Format::fp8_block ? 16 : 0)));
-      for (std::int32_t i = 0; i < blocks; ++i) {
-        ptx::bulk_load(base + S::kA + ring.stage * S::kStageA + i * (S::kStageA / 2),
-                       source.codes + static_cast<std::int64_t>(kb + i) * source.stride, source.bytes, full);
-        if constexpr (F == Format::fp8_block) {
-          ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes + i * S::kScaleBlock,
-                         source.scale + (kb + i) * 4, 16, full);
-        }
+  const GemmSide& side = args.sides[w.side];
+  const TileSource source = tile_source(side, w);
+  const KRange range = k_range(side.k_blocks, place.rank, place.split);
+  const std::int32_t step = stage_blocks<NT>(side);
+  for (std::int32_t kb = range.begin; kb < range.end; kb += step) {
+    const std::uint32_t full = base + S::kFull + 8 * ring.stage;
+    const std::int32_t blocks = min(step, range.end - kb);
+    ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
+    ptx::mbarrier_arrive_expect(full, blocks * (source.bytes + (F == Format::fp8_block ? 16 : 0)));
+    for (std::int32_t i = 0; i < blocks; ++i) {
+      ptx::bulk_load(base + S::kA + ring.stage * S::kStageA + i * (S::kStageA / 2),
+                     source.codes + static_cast<std::int64_t>(kb + i) * source.stride, source.bytes, full);
+      if constexpr (F == Format::fp8_block) {
+        ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes + i * S::kScaleBlock,
+                       source.scale + (kb + i) * 4, 16, full);
       }
-      ring.advance();
     }
+    ring.advance();
   }
-  queue.put({-1, 0, 0, 0, 0, 0, 0});
+}
+
+// One thread of each block; that of block 0 takes the items.
+template <int NT, Format F>
+__device__ __forceinline__ void load_weights(const GemmArgs& args, const Place& place, const unsigned char* shared,
+                                             std::uint32_t base) {
+  RingCursor<SharedLayout<NT>::kStages> ring;
+  if (place.rank != 0) {
+    ItemReader<NT, false> items(shared, base, true, true);
+    for (WorkItem w; items.expect(), items.next(w);) load_weights_of<NT, F>(args, w, place, base, ring);
+    return;
+  }
+  const WorkList work(args);
+  ItemWriter<NT> queue(base);
+  const auto put = [&](const WorkItem& w) { place.split > 1 ? queue.put(w, w) : queue.put(w); };
+  for (WorkCursor at(args); at.index() < work.total(); at.next()) {
+    const WorkItem w = work.item(at.index());
+    put(w);
+    load_weights_of<NT, F>(args, w, place, base, ring);
+  }
+  put({-1, 0, 0, 0, 0, 0, 0});
 }
 
 // Token rows, with their scales. One thread.
@@ -94,7 +106,7 @@ __device__ __forceinline__ void load_tokens(const GemmArgs& args, const Place& p
   using S = SharedLayout<NT>;
   constexpr std::uint32_t kParts = S::kDirect ? 2 : 1;
   RingCursor<S::kStages> ring;
-  ItemReader<NT, false> items(shared, base, true);
+  ItemReader<NT, false> items(shared, base, true, place.split > 1);
   for (WorkItem w; items.next(w);) {
     const GemmSide& side = args.sides[w.side];
     const std::uint32_t groups = (w.rows + kRowGroup - 1) / kRowGroup;
@@ -132,7 +144,7 @@ __device__ __forceinline__ void store_intermediate(const GemmArgs& args, const u
                                                    std::uint32_t base, bool leader, bool staged) {
   using S = SharedLayout<NT>;
   constexpr int kBlocks = F == Format::bf16 ? 2 : 1;  // K blocks of FC2 in a row tile of FC1
-  ItemReader<NT, true> items(shared, base, leader);
+  ItemReader<NT, true> items(shared, base, leader, false);
   for (WorkItem w; items.next(w);) {
     if (w.side == 1 || !staged) continue;
     ptx::barrier_sync(kBarrierStaged, kStoringThreads);
@@ -163,7 +175,7 @@ __device__ __forceinline__ void consume(const GemmArgs& args, const Place& place
   RingCursor<SharedLayout<NT>::kStages> ring;
   bool staging_busy = false;
   std::uint32_t sequence = 0;
-  ItemReader<NT, true> items(c.shared, c.base, c.lane == 0);
+  ItemReader<NT, true> items(c.shared, c.base, c.lane == 0, place.split > 1);
   for (WorkItem w; items.next(w); ++sequence) {
     const GemmSide& side = args.sides[w.side];
     const KRange range = k_range(side.k_blocks, place.rank, place.split);
@@ -194,11 +206,15 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
   const Place place = place_of_block();
   const std::int32_t lane = threadIdx.x % 32;
   const std::int32_t warp = threadIdx.x / 32;
-  if (threadIdx.x == 0) init_barriers<NT>(base);
+  if (threadIdx.x == 0) init_barriers<NT>(base, place.split);
   if (place.split > 1) {
     ptx::cluster_sync();
   } else {
     __syncthreads();
+  }
+  if constexpr (NT <= 32) {
+    const auto item = static_cast<std::int32_t>(blockIdx.x / place.split);
+    if (args.few.count > 0 && warp == kConsumers / 32) bring_item_near(args, item, place.rank, place.split, shared);
   }
   ptx::wait_for_previous_kernel();
   ptx::allow_next_kernel();
@@ -210,7 +226,7 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
       if (role == 0 && lane == 0) load_weights_paired<F>(args, place.rank, shared, base);
       if (role == 1 && lane == 0) load_tokens_paired<F>(args, place.rank, shared, base);
     } else {
-      if (role == 0 && lane == 0) load_weights<NT, F>(args, WorkList(args), place, base);
+      if (role == 0 && lane == 0) load_weights<NT, F>(args, place, shared, base);
       if (role == 1 && lane == 0) load_tokens<NT, F>(args, place, shared, base);
     }
     if constexpr (NT == kWideTokens) {

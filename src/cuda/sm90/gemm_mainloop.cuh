@@ -20,9 +20,10 @@ struct Consumer {
   std::int32_t lane;
 };
 
-// In a pair the other block writes into this one's stages too.
+// In a pair the other block writes into this one's stages too. The other lanes may have read scales there.
 template <int NT>
 __device__ __forceinline__ void release_stage(const Consumer& c, std::uint32_t stage) {
+  __syncwarp();
   const std::uint32_t empty = c.base + SharedLayout<NT>::kEmpty + 8 * stage;
   if constexpr (SharedLayout<NT>::kPaired) {
     if (c.lane < 2) ptx::mbarrier_arrive_remote(ptx::cluster_address(empty, c.lane));

@@ -74,32 +74,6 @@ class PairList {
   std::int32_t first_, total_;
 };
 
-// Both queues, written by the loader of weights of block 0. That of block 1 announces in its own what it waits for.
-class PairWriter {
- public:
-  using S = SharedLayout<128>;
-
-  __device__ explicit PairWriter(std::uint32_t base) : base_(base) {}
-  __device__ void put(const WorkItem& a, const WorkItem& b) {
-    ptx::mbarrier_wait(base_ + S::kItemEmpty + 8 * slot_, phase_ ^ 1);
-    ptx::mbarrier_arrive_expect(base_ + S::kItemFull + 8 * slot_, kItemBytes);
-    put_into(0, a);
-    put_into(1, b);
-    slot_ = (slot_ + 1) % kItemSlots;
-    if (slot_ == 0) phase_ ^= 1;
-  }
-
- private:
-  __device__ void put_into(std::uint32_t block, const WorkItem& w) const {
-    const std::uint32_t to = ptx::cluster_address(base_ + S::kItems + slot_ * kItemBytes, block);
-    const std::uint32_t full = ptx::cluster_address(base_ + S::kItemFull + 8 * slot_, block);
-    ptx::store_async(to, full, w.side, w.row_tile, w.token_tile, w.expert);
-    ptx::store_async(to + 16, full, w.first_row, w.rows, w.common, 0);
-  }
-
-  std::uint32_t base_, slot_ = 0, phase_ = 0;
-};
-
 // What a block loads of something of `units` equal parts, and whether the other block gets it too.
 struct Share {
   std::uint32_t first = 0, count = 0;  // units loaded here
@@ -158,13 +132,13 @@ __device__ __forceinline__ void load_weights_paired(const GemmArgs& args, std::u
                                                     const unsigned char* shared, std::uint32_t base) {
   RingCursor<SharedLayout<128>::kStages> ring;
   if (rank != 0) {
-    ItemReader<128, false> items(shared, base, true);
+    ItemReader<128, false> items(shared, base, true, true);
     for (WorkItem w; items.expect(), items.next(w);) load_weights_of<F>(args, w, rank, base, ring);
     return;
   }
   const PairList work(args);
-  PairWriter queues(base);
-  for (WorkCursor at(args, 0, 0, false); at.index() < work.total(); at.next()) {
+  ItemWriter<128> queues(base);
+  for (WorkCursor at(args); at.index() < work.total(); at.next()) {
     WorkItem a, b;
     if (!work.items(at.index(), a, b)) continue;
     queues.put(a, b);
@@ -181,7 +155,7 @@ __device__ __forceinline__ void load_tokens_paired(const GemmArgs& args, std::ui
   constexpr std::uint32_t kGroupBytes = kRowGroup * kBlockBytes;
   constexpr std::uint32_t kScaleBytes = F == Format::fp8_block ? kRowGroup * 4 : 0;
   RingCursor<S::kStages> ring;
-  ItemReader<128, false> items(shared, base, true);
+  ItemReader<128, false> items(shared, base, true, true);
   for (WorkItem w; items.next(w);) {
     const GemmSide& side = args.sides[w.side];
     const std::uint32_t groups = (w.rows + kRowGroup - 1) / kRowGroup;

@@ -328,7 +328,7 @@ template <Format F, bool Curve>
 __device__ __forceinline__ void consume_wide(const GemmArgs& args, const Consumer& c) {
   WideRing ring;
   bool staging_busy = false;
-  ItemReader<kWideTokens, true> items(c.shared, c.base, c.lane == 0);
+  ItemReader<kWideTokens, true> items(c.shared, c.base, c.lane == 0, true);
   for (WorkItem w; items.next(w);) {
     const GemmSide& side = args.sides[w.side];
     if (w.rows <= c.group * kWideGroup) {
@@ -352,7 +352,7 @@ __device__ __forceinline__ void store_intermediate_wide(const GemmArgs& args, co
                                                         std::uint32_t base, std::int32_t group, bool leader,
                                                         bool staged) {
   constexpr int kBlocks = F == Format::bf16 ? 2 : 1;
-  ItemReader<kWideTokens, true> items(shared, base, leader);
+  ItemReader<kWideTokens, true> items(shared, base, leader, true);
   for (WorkItem w; items.next(w);) {
     if (w.side == 1 || !staged || w.rows == 0) continue;
     const std::int32_t rows = min(w.rows - group * kWideGroup, kWideGroup);

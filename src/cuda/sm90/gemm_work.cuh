@@ -60,63 +60,78 @@ class WorkList {
   std::int32_t tiles_, first_, total_;
 };
 
-// Indices of the items of one block. Blocks take the next item when they are ready for it, so that neighbours in the
-// order, which share weights or token rows, start close together and find them in L2, and nobody ever waits for an item
-// that a block not yet running would have to compute. Blocks of a cluster go in step instead (`fixed`); all clusters of
-// a launch fit on the device at once.
+// Indices of the items of one block, or of the blocks of a cluster. They take the next item when they are ready for it,
+// so that neighbours in the order, which share weights or token rows, start close together and find them in L2, and
+// nobody ever waits for an item that a block not yet running would have to compute.
 class WorkCursor {
  public:
-  __device__ WorkCursor(const GemmArgs& args, std::int32_t first, std::int32_t step, bool fixed)
-      : counter_(args.routes.ready + args.routes.max_tiles - 1), step_(step), fixed_(fixed) {
-    index_ = fixed ? first : take();
+  __device__ explicit WorkCursor(const GemmArgs& args) : counter_(args.routes.ready + args.routes.max_tiles - 1) {
+    next();
   }
   __device__ std::int32_t index() const { return index_; }
-  __device__ void next() { index_ = fixed_ ? index_ + step_ : take(); }
+  __device__ void next() { index_ = static_cast<std::int32_t>(atomicAdd(counter_, 1u)); }
 
  private:
-  __device__ std::int32_t take() { return static_cast<std::int32_t>(atomicAdd(counter_, 1u)); }
-
   std::uint32_t* counter_;
-  std::int32_t index_, step_;
-  bool fixed_;
+  std::int32_t index_ = 0;
 };
 
-// The queue, written by the loader of weights; an item with side < 0 is the last.
+// Queues of items, written by the loader of weights, of block 0 for both blocks of a cluster; an item with side < 0 is
+// the last. What is stored in another block arrives at a barrier there that its loader of weights has told to expect
+// it.
 template <int NT>
 class ItemWriter {
  public:
+  using S = SharedLayout<NT>;
+
   __device__ explicit ItemWriter(std::uint32_t base) : base_(base) {}
   __device__ void put(const WorkItem& w) {
-    using S = SharedLayout<NT>;
     ptx::mbarrier_wait(base_ + S::kItemEmpty + 8 * slot_, phase_ ^ 1);
     const std::uint32_t to = base_ + S::kItems + slot_ * kItemBytes;
     ptx::store_shared(to, w.side, w.row_tile, w.token_tile, w.expert);
     ptx::store_shared(to + 16, w.first_row, w.rows, w.common, 0);
     ptx::mbarrier_arrive(base_ + S::kItemFull + 8 * slot_);
+    advance();
+  }
+  __device__ void put(const WorkItem& first, const WorkItem& second) {
+    ptx::mbarrier_wait(base_ + S::kItemEmpty + 8 * slot_, phase_ ^ 1);
+    ptx::mbarrier_arrive_expect(base_ + S::kItemFull + 8 * slot_, kItemBytes);
+    put_into(1, second);
+    put_into(0, first);
+    advance();
+  }
+
+ private:
+  __device__ void put_into(std::uint32_t block, const WorkItem& w) const {
+    const std::uint32_t to = ptx::cluster_address(base_ + S::kItems + slot_ * kItemBytes, block);
+    const std::uint32_t full = ptx::cluster_address(base_ + S::kItemFull + 8 * slot_, block);
+    ptx::store_async(to, full, w.side, w.row_tile, w.token_tile, w.expert);
+    ptx::store_async(to + 16, full, w.first_row, w.rows, w.common, 0);
+  }
+  __device__ void advance() {
     slot_ = (slot_ + 1) % kItemSlots;
     if (slot_ == 0) phase_ ^= 1;
   }
 
- private:
   std::uint32_t base_, slot_ = 0, phase_ = 0;
 };
 
-// Read by each other role: every consumer warp, the loader of tokens (one thread), storing warps. Blocks of a pair get
-// their items from block 0 (gemm_pairs.cuh) and say there that they have read them.
+// Read by each other role: every consumer warp, the loader of tokens (one thread), storing warps, and in block 1 of a
+// cluster the loader of weights. `both`: blocks of a cluster have items in common and say in block 0 that they have
+// read them.
 template <int NT, bool WholeWarp>
 class ItemReader {
  public:
-  __device__ ItemReader(const unsigned char* shared, std::uint32_t base, bool arrives)
-      : shared_(shared), base_(base), arrives_(arrives) {}
-  // Announces the next item's bytes: one reader of block 1 of a pair, before next().
-  __device__ void expect() const {
-    ptx::mbarrier_arrive_expect(base_ + SharedLayout<NT>::kItemFull + 8 * slot_, kItemBytes);
-  }
+  using S = SharedLayout<NT>;
+
+  __device__ ItemReader(const unsigned char* shared, std::uint32_t base, bool arrives, bool both)
+      : shared_(shared), base_(base), arrives_(arrives), both_(S::kMayShareItems && (S::kPaired || both)) {}
+  // Announces the next item's bytes: one reader of block 1, before next().
+  __device__ void expect() const { ptx::mbarrier_arrive_expect(base_ + S::kItemFull + 8 * slot_, kItemBytes); }
   // False after the last item.
   __device__ bool next(WorkItem& w) {
-    using S = SharedLayout<NT>;
     const std::uint32_t full = base_ + S::kItemFull + 8 * slot_, empty = base_ + S::kItemEmpty + 8 * slot_;
-    if constexpr (S::kPaired) {
+    if (both_) {
       ptx::mbarrier_wait_cluster(full, phase_);
     } else {
       ptx::mbarrier_wait(full, phase_);
@@ -126,13 +141,8 @@ class ItemReader {
     const int4 b = *reinterpret_cast<const int4*>(from + 16);
     w = {a.x, a.y, a.z, a.w, b.x, b.y, b.z};
     if constexpr (WholeWarp) __syncwarp();
-    if (arrives_) {
-      if constexpr (S::kPaired) {
-        ptx::mbarrier_arrive_remote(ptx::cluster_address(empty, 0));
-      } else {
-        ptx::mbarrier_arrive(empty);
-      }
-    }
+    if (arrives_ && both_) ptx::mbarrier_arrive_remote(ptx::cluster_address(empty, 0));
+    if (arrives_ && !both_) ptx::mbarrier_arrive(empty);
     slot_ = (slot_ + 1) % kItemSlots;
     if (slot_ == 0) phase_ ^= 1;
     return w.side >= 0;
@@ -141,7 +151,7 @@ class ItemReader {
  private:
   const unsigned char* shared_;
   std::uint32_t base_, slot_ = 0, phase_ = 0;
-  bool arrives_;
+  bool arrives_, both_;
 };
 
 // Position in the ring of stages.

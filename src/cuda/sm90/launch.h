@@ -171,11 +171,20 @@ const char* plan_name(const Plan& plan);  // for `explain` and the bench
 // The single ones are for tests and measurements; each launch needs RouteTables::ready zeroed.
 enum class Phase : std::uint8_t { both, fc1, fc2 };
 
+// The ids that the routing kernel sorts, where there are few: blocks that wait for it have the weights that they will
+// probably begin with brought to L2 meanwhile.
+struct FewRoutes {
+  const std::int32_t* ids = nullptr;
+  std::int32_t count = 0;       // 0 = too many to look at
+  std::int32_t first_slot = 0;  // of the experts here
+};
+
 struct ExpertArgs {
   Shape shape;
   Plan plan;
   PackedLayer weights;
   RouteTables routes;
+  FewRoutes few;
   ActivationSpec activation;
   Phase phase = Phase::both;
 

@@ -53,5 +53,6 @@ std::vector<Test> runner_tests();
 std::vector<Test> runner_stage_tests();
 std::vector<Test> runner_use_tests();
 std::vector<Test> runner_large_tests();
+std::vector<Test> runner_quantized_tests();
 
 }  // namespace sluice::gpu_tests

@@ -16,7 +16,7 @@ namespace {
 std::vector<Test> all_tests() {
   std::vector<Test> all;
   for (auto* group : {route_tests, finalize_tests, oracle_tests, ops_tests, runner_tests, runner_stage_tests,
-                      runner_use_tests, runner_large_tests}) {
+                      runner_use_tests, runner_large_tests, runner_quantized_tests}) {
     for (const Test& test : group()) all.push_back(test);
   }
   return all;

@@ -1,6 +1,8 @@
 // The Hopper runner stage by stage (architecture section 5), and the rows of the conformance matrix in its recipes.
 #include <cmath>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "gpu/harness.h"
 #include "gpu/layer_case.h"
@@ -25,6 +27,7 @@ constexpr double kOneRounding = 3e-3;  // relative L2 of values rounded once to 
 
 struct StageCounts {
   std::int64_t codes = 0, different = 0, far = 0;
+  std::map<Recipe, std::pair<std::int64_t, std::int64_t>> of_recipe;  // different, codes
 };
 
 std::string name_of(std::string_view stage, std::string_view suffix = "") {
@@ -105,12 +108,20 @@ void prove(Check& check, const Problem& problem, const ExpertWeights& weights, c
   check.at_most(relative_l2(output, expected), small_layer_bound(problem.recipe), "output: " + what);
   all.codes += counts.codes;
   all.different += counts.different;
+  all.of_recipe[problem.recipe].first += counts.different;
+  all.of_recipe[problem.recipe].second += counts.codes;
 }
 
 void conclude(Check& check, const StageCounts& all, const std::string& before) {
   const double share = static_cast<double>(all.different) / static_cast<double>(all.codes);
   check.expect(share <= kTieShare, "share of codes that differ over all cases: " + std::to_string(share));
-  check.note(before + std::to_string(all.different) + " of " + std::to_string(all.codes) + " codes next to a tie");
+  std::string text =
+      before + std::to_string(all.different) + " of " + std::to_string(all.codes) + " codes next to a tie";
+  for (const auto& [recipe, n] : all.of_recipe) {
+    text += ", " + std::string(recipe_info(recipe).name) + " " + std::to_string(n.first) + " of " +
+            std::to_string(n.second);
+  }
+  check.note(text);
 }
 
 void stages(Check& check) {

@@ -1,6 +1,7 @@
 // How the Hopper runner is used: again and again, from graphs, on two streams, with bad rows beside good ones.
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "cuda/streams.h"
 #include "gpu/harness.h"
@@ -129,6 +130,32 @@ void two_streams(Check& check) {
   }
 }
 
+// Two launches that each want the whole GPU, again and again: blocks of one keep the other from starting all of its
+// own. T = 2 has blocks that share sums, T = 4,096 pairs that share tiles, T = 60 single blocks.
+void two_large_streams(Check& check) {
+  constexpr int kRounds = 40, kRuns = 6;
+  const cuda::OwnedStream left(0), right(0);
+  for (const Recipe recipe : kRecipes) {
+    const LayerCase c = model_like(recipe);
+    const LayerOnGpu layer(c);
+    for (const auto& [one, other] : {std::pair{4096, 4096}, {4096, 2}, {2, 2}, {60, 2}}) {
+      const DeviceBatch a(batch_of(c, one, 1)), b(batch_of(c, other, 2));
+      const auto expected_a = layer.run(a), expected_b = layer.run(b);
+      const Bench bench_a(layer, a), bench_b(layer, b);
+      for (int round = 0; round < kRounds; ++round) {
+        for (int i = 0; i < kRuns; ++i) {
+          bench_a.run(left.handle());
+          for (int j = 0; j < (other == 2 && one != 2 ? 8 : 1); ++j) bench_b.run(right.handle());
+        }
+      }
+      left.synchronize();
+      right.synchronize();
+      check.expect(same_bits(bench_a.out.download(), expected_a) && same_bits(bench_b.out.download(), expected_b),
+                   "T " + std::to_string(one) + " beside " + std::to_string(other) + ": " + c.text());
+    }
+  }
+}
+
 // Rows of NaN and infinity beside good ones: only their own outputs are lost.
 void bad_rows(Check& check) {
   for (const Recipe recipe : kRecipes) {
@@ -217,10 +244,10 @@ void row_invariant(Check& check) {
 }  // namespace
 
 std::vector<Test> runner_use_tests() {
-  return {{"runner: repeatable", repeatable},      {"runner: graphs", graphs},
-          {"runner: two streams", two_streams},    {"runner: bad rows", bad_rows},
-          {"runner: routes", routes_output},       {"runner: reload", reload},
-          {"runner: row-invariant", row_invariant}};
+  return {{"runner: repeatable", repeatable},   {"runner: graphs", graphs},
+          {"runner: two streams", two_streams}, {"runner: two large streams", two_large_streams},
+          {"runner: bad rows", bad_rows},       {"runner: routes", routes_output},
+          {"runner: reload", reload},           {"runner: row-invariant", row_invariant}};
 }
 
 }  // namespace sluice::gpu_tests
