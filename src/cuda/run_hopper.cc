@@ -73,9 +73,7 @@ sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, co
   a.plan = s.plan;
   a.weights = experts.packed;
   a.routes = {r.tile_count, r.tiles, s.max_tiles(), r.ready};
-  // Beyond, the routing kernel leaves no multiprocessor room for the next one.
-  constexpr std::int64_t kRoutesToLookAt = 1024;
-  if (s.routes() <= kRoutesToLookAt) {
+  if (s.route().few) {
     a.few = {reinterpret_cast<const std::int32_t*>(run.ids), static_cast<std::int32_t>(s.routes()), run.slots.first};
   }
   a.activation = experts.layer.activation;
