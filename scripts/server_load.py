@@ -190,19 +190,22 @@ def burst(binary, model):
                   f"{len(good)} answered, {len(told)} told to come again (the slowest after {slowest:.2f} s), exit {code}")
 
 
-def throughput(server, count=64):
-    calls = Calls()
-    begin = time.monotonic()
-    for _ in range(count):
-        calls.add(Call(server.port, {"prompt": PROMPT, "max_tokens": 120, "temperature": 0}))
-    calls.all()
-    return count / (time.monotonic() - begin)
+def throughput(server, count=64, rounds=4):
+    """Answers a second: the best of a few rounds, since other work of the machine only takes from it."""
+    best = 0
+    for _ in range(rounds):
+        calls = Calls()
+        begin = time.monotonic()
+        for _ in range(count):
+            calls.add(Call(server.port, {"prompt": PROMPT, "max_tokens": 120, "temperature": 0}))
+        calls.all()
+        best = max(best, count / (time.monotonic() - begin))
+    return best
 
 
 def aborts(server):
     """500 clients that leave, streaming or not, early or late."""
     random.seed(7)
-    throughput(server)
     before = throughput(server)
     calls = Calls()
     for index in range(500):
