@@ -1,5 +1,12 @@
 #include "cpu/inputs.h"
 
+#include <algorithm>
+
+#include "core/rounding.h"
+#include "numerics/block_nvfp4.h"
+#include "numerics/e2m1.h"
+#include "numerics/fp8.h"
+
 namespace sluice::cpu {
 namespace {
 
@@ -56,6 +63,16 @@ void quantize_row(const GemmKernels& kernels, const InputRounding& rounding, con
   q.out = operands;
   q.to = to;
   kernels.quantize(q);
+}
+
+void load_quantized_row(const QuantizedRows& rows, std::int64_t t, std::int64_t cols, Bf16* operands) {
+  const auto* codes = static_cast<const std::uint8_t*>(rows.codes.data) + rows.codes.row_stride / 2 * t;
+  const std::uint8_t* scales = rows.block_scales.row<std::uint8_t>(t);
+  for (std::int64_t c = 0; c < cols; ++c) {
+    const float scale = to_float(E4m3{scales[c / kNvfp4Block]});
+    operands[c] = to_bf16(to_float(unpack_e2m1(codes[c / 2], c)) * scale);  // exact
+  }
+  std::fill(operands + cols, operands + rounded_up(cols, kStoredK), Bf16{});
 }
 
 void quantize_packed_row(const GemmKernels& kernels, const InputRounding& rounding, const InputRow& row,

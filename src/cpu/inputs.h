@@ -7,6 +7,8 @@
 
 #include "cpu/gemm.h"
 #include "moe/recipe.h"
+#include "moe/runner.h"
+#include "numerics/bf16.h"
 
 namespace sluice::cpu {
 
@@ -42,6 +44,9 @@ struct InputRow {
 // Into row-major operands, filled up to a multiple of kStoredK.
 void quantize_row(const GemmKernels& kernels, const InputRounding& rounding, const InputRow& row, void* operands,
                   Element to);
+
+// NVFP4 rows that came quantised: row t into row-major operands, as quantize_row would have made them.
+void load_quantized_row(const QuantizedRows& rows, std::int64_t t, std::int64_t cols, Bf16* operands);
 
 // Into row i of packed rows.
 void quantize_packed_row(const GemmKernels& kernels, const InputRounding& rounding, const InputRow& row,

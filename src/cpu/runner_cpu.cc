@@ -52,8 +52,9 @@ class CpuRunner final : public Runner {
 
   void run(const PreparedExperts& prepared, const RunArgs& args) const override {
     const CpuExperts& experts = own(prepared);
-    check_run_args(experts.layer, experts.recipe, experts.experts, args);
-    const std::int64_t tokens = args.hidden.rows;
+    check_run_args(experts.layer, experts.recipe, experts.experts, args, InputKinds::plain_or_quantized);
+    if (args.quantized.codes) check_quantized(experts, args);
+    const std::int64_t tokens = args.tokens();
     if (tokens == 0) return;
     const Workspace::Scope scope(*args.workspace);
     const std::int64_t valid =
@@ -81,6 +82,17 @@ class CpuRunner final : public Runner {
     s.scales2 = rounding.scales_of_row(layer.intermediate);
     s.activated_columns = ceil_div(layer.intermediate, pair) * pair;
     return s;
+  }
+
+  // Factors of sums are part of the packed weights, so the scale cannot be another one.
+  static void check_quantized(const CpuExperts& experts, const RunArgs& args) {
+    if (experts.input1.rounding != Rounding::nvfp4 || args.quantized.encode_scale != experts.input1.scale) {
+      fail(ErrorCode::usage, "runner cpu: the input is quantised already",
+           "plain rows, or NVFP4 rows that were quantised with the layer's own scale");
+    }
+    if (args.stages != nullptr) {
+      fail(ErrorCode::usage, "runner cpu: stages of an input that is quantised already", "plain rows");
+    }
   }
 
   static const CpuExperts& own(const PreparedExperts& prepared) {

@@ -32,6 +32,10 @@ void RunSteps::quantize_hidden() const {
   const std::int64_t pitch = operand_columns(width()), scales = rounding.scales_of_row(width());
   pool.parallel_for(valid_tokens, kQuantizedRows, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t t = begin; t < end; ++t) {
+      if (args.quantized.codes) {
+        load_quantized_row(args.quantized, t, width(), plan.operands + t * pitch);
+        continue;
+      }
       InputRow row = hidden_row(t);
       row.scales = plan.operand_scales + t * scales;
       quantize_row(kernels, rounding, row, plan.operands + t * pitch, Element::bf16);

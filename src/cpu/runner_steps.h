@@ -26,7 +26,7 @@ struct RunSteps {
   ThreadPool& pool;
   std::int64_t valid_tokens;
 
-  void quantize_hidden() const;      // hidden > operands; nothing for recipes with bf16 inputs
+  void quantize_hidden() const;      // hidden or quantised rows > operands; nothing for recipes with bf16 inputs
   void gemm1() const;                // hidden or operands > intermediate or activated rows
   void quantize_activated() const;   // activated rows > intermediate
   void gemm2() const;                // intermediate > slot rows, or the Routes output

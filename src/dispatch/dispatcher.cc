@@ -22,22 +22,22 @@ void check_group(const Group* group, const char* name, std::int32_t rank, std::i
           "rank " + std::to_string(rank) + " of " + std::to_string(size));
 }
 
-// Where tokens travel.
+bool rows_travel(const DispatcherOptions& o) {
+  const DispatchKind kind = dispatch_kind(o.plan.sizes);
+  return kind == DispatchKind::allgather || kind == DispatchKind::alltoall;
+}
+
 void check_moving(const DispatcherOptions& o) {
-  if (dispatch_kind(o.plan.sizes) == DispatchKind::allreduce) {
-    require(!o.quantized_rows, "quantised rows where rows do not travel", "dp attention or a2a");
-    return;
-  }
+  require(!o.quantized_rows || can_quantize_rows(o),
+          "quantised rows in recipe " + std::string(recipe_info(o.recipe).name) + ", input scale " +
+              std::to_string(o.input_scale),
+          "nvfp4-w4a4 with an input scale above zero, weights on the output, and dp attention or a2a");
+  if (!rows_travel(o)) return;
+  require(o.backend != nullptr, "there is no backend", "that of the rank");
   if (o.world->device().kind != DeviceKind::cpu) {
     fail(ErrorCode::unsupported, "dispatcher: tokens of a GPU cannot travel yet",
          "CPU ranks, or ranks without dp attention and a2a");
   }
-  require(o.backend != nullptr, "there is no backend", "that of the rank");
-  if (!o.quantized_rows) return;
-  const bool nvfp4 = o.recipe == Recipe::nvfp4_w4a4_cutedsl || o.recipe == Recipe::nvfp4_w4a4_cutlass;
-  require(nvfp4 && !o.weight_on_input, "quantised rows in recipe " + std::string(recipe_info(o.recipe).name),
-          "nvfp4-w4a4, weights on the output");
-  require(o.input_scale > 0.0f, "quantised rows with input scale " + std::to_string(o.input_scale), "above zero");
 }
 
 void check(const DispatcherOptions& o) {
@@ -61,6 +61,11 @@ DispatchKind dispatch_kind(const ParallelSizes& sizes) {
   if (sums_after_experts(after)) return DispatchKind::allreduce;
   if (sizes.tp == 1) return DispatchKind::local;
   return sizes.a2a == MoeA2a::alltoall ? DispatchKind::alltoall : DispatchKind::allgather;
+}
+
+bool can_quantize_rows(const DispatcherOptions& o) {
+  const bool nvfp4 = o.recipe == Recipe::nvfp4_w4a4_cutedsl || o.recipe == Recipe::nvfp4_w4a4_cutlass;
+  return rows_travel(o) && nvfp4 && o.input_scale > 0.0f && !o.weight_on_input;
 }
 
 std::unique_ptr<Dispatcher> make_dispatcher(const DispatcherOptions& options) {

@@ -68,7 +68,7 @@ struct DispatcherOptions {
   std::shared_ptr<const Placement> placement;  // over plan.experts.count ranks
   Recipe recipe = Recipe::bf16;
   bool weight_on_input = false;  // LayerSpec's
-  // Rows travel in the GEMM1 input format of a recipe that quantises it; the runner must take RunArgs::quantized.
+  // Rows travel in the GEMM1 input format, see can_quantize_rows; the runner must take RunArgs::quantized.
   bool quantized_rows = false;
   float input_scale = 0.0f;  // LayerInputScales::gemm1, for quantized_rows
   SlotLoad* load = nullptr;  // counted into; not owned; nullptr = not wanted
@@ -76,6 +76,10 @@ struct DispatcherOptions {
 
 // One rank: local. Without dp attention and a2a: allreduce. With dp attention alone: allgather. With a2a: alltoall.
 DispatchKind dispatch_kind(const ParallelSizes& sizes);
+
+// Whether rows may travel quantised: where rows travel at all, in recipes whose GEMM1 input is NVFP4. They have the
+// bits that the runner would have made of them.
+bool can_quantize_rows(const DispatcherOptions& options);
 
 // Throws Error(usage) when groups and placement do not fit the plan.
 std::unique_ptr<Dispatcher> make_dispatcher(const DispatcherOptions& options);

@@ -111,7 +111,7 @@ LoadedMoe load_moe(const BlockSpec& block, ckpt::WeightSource& source, const Dec
   ExpertWeights weights = read_experts(source, layer, *block.moe(), slice);
   DispatcherOptions dispatch = dispatcher_options(parts.problem, options, placement);
   dispatch.input_scale = layer_input_scales(parts.problem.recipe, weights.input_scales).gemm1;
-  dispatch.quantized_rows = options.quantized_rows && dispatch.input_scale > 0;
+  dispatch.quantized_rows = options.quantized_rows && can_quantize_rows(dispatch);
   if (options.loads != nullptr) dispatch.load = &options.loads->at(i);
   parts.dispatcher = make_dispatcher(dispatch);
   parts.experts = parts.runner->prepare(parts.problem, std::move(weights));

@@ -115,8 +115,9 @@ void Workers::for_each(std::int64_t count, FunctionRef<void(std::int64_t i, int 
 
 namespace {
 
-// Row t of quantised input becomes row i.
-void load_quantized(const QuantizedRows& q, std::int64_t t, const OperandRows& x, std::int64_t i) {
+// Row t of quantised input becomes row i. Rows that were quantised with the layer's own scale have its bits, which are
+// not always those of 1 / (1 / scale).
+void load_quantized(const QuantizedRows& q, std::int64_t t, float static_scale, const OperandRows& x, std::int64_t i) {
   const RowExtents n = row_extents(x.format, x.cols);
   const auto bytes = [&](const ConstTensorView& view, std::int64_t count, std::uint8_t* out) {
     const std::int64_t stride = dtype_bytes(view.dtype, view.row_stride);
@@ -125,7 +126,7 @@ void load_quantized(const QuantizedRows& q, std::int64_t t, const OperandRows& x
   bytes(q.codes, n.code_bytes, x.codes);
   bytes(q.block_scales, n.block_scales, x.block_scales);
   if (x.format == RowFormat::nvfp4) {
-    x.sum_scales[i] = 1.0f / q.encode_scale;
+    x.sum_scales[i] = q.encode_scale == 1.0f / static_scale ? static_scale : 1.0f / q.encode_scale;
   } else if (n.sum_scales > 0) {
     std::copy_n(q.sum_scales.row<float>(q.sum_scales.rows == 1 ? 0 : t), n.sum_scales, x.sum_scales + i * n.sum_scales);
   }
@@ -140,7 +141,7 @@ void gather(const LayerSpec& layer, const RoundingPoints& points, const RunArgs&
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t t = routes[i] / args.top_k;
     if (args.quantized.codes) {
-      load_quantized(args.quantized, t, x, i);
+      load_quantized(args.quantized, t, static_scale, x, i);
       continue;
     }
     const float weight = layer.weight_on_input ? args.weights[routes[i]] : 1.0f;

@@ -1,6 +1,7 @@
 // alltoall: for the same hidden rows the bits of one rank, on every rank.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -165,21 +166,47 @@ TEST_F(AllToAll, RecordsTheRowsOfEachSlot) {
   }
 }
 
-// Rows travel as NVFP4: what one rank makes of the same codes. 1 / (1 / scale) is scale for powers of two.
+// Rows travel as NVFP4 codes with linear scales: the bits of one rank, whose runner quantises them.
 TEST_F(AllToAll, QuantisedRows) {
-  WorldShape shape;
-  shape.recipe = Recipe::nvfp4_w4a4_cutedsl;
-  shape.hidden = 96 + 16;
-  shape.reference = true;
-  w = make_world(shape);
-  for (auto* list : {&w.weights.input_scales.gate, &w.weights.input_scales.up}) {
-    for (float& s : *list) s = 0x1p-9f;
+  for (const Recipe recipe : {Recipe::nvfp4_w4a4_cutedsl, Recipe::nvfp4_w4a4_cutlass}) {
+    for (const bool reference : {false, true}) {
+      WorldShape shape;
+      shape.recipe = recipe;
+      shape.hidden = 200;  // ends inside a block
+      shape.reference = reference;
+      w = make_world(shape);
+      for (const float scale : {0.0f, 0.00123f, 0.0077f, 0x1p-9f}) {
+        for (auto* list : {&w.weights.input_scales.gate, &w.weights.input_scales.up}) {
+          if (scale > 0) std::fill(list->begin(), list->end(), scale);
+        }
+        const Batch batch = batch_for(w, 9, RoutePattern::uniform);
+        w.quantized_rows = false;
+        const Floats want = run_alone(w, batch);
+        w.quantized_rows = true;
+        use(4, 2);
+        expect_on_every_rank(w, batch, want);
+      }
+    }
   }
-  const Batch batch = batch_for(w, 9, RoutePattern::uniform);
-  const Floats want = run_alone(w, batch);
-  w.quantized_rows = true;
-  use(4, 2);
-  expect_on_every_rank(w, batch, want);
+}
+
+// They are smaller than bf16 rows, and refused where nothing travels or the recipe reads bf16.
+TEST(QuantisedRows, WhereTheyTravel) {
+  DispatcherOptions o;
+  o.recipe = Recipe::nvfp4_w4a4_cutlass;
+  o.input_scale = 0.01f;
+  const auto with = [&](const ParallelSizes& sizes) {
+    o.plan = plan_rank(sizes, 0);
+    return can_quantize_rows(o);
+  };
+  EXPECT_TRUE(with(testing::parallel_sizes(4, 4, 2)));
+  EXPECT_TRUE(with(testing::parallel_sizes(4, 4, 1, MoeA2a::alltoall)));
+  EXPECT_FALSE(with(testing::parallel_sizes(4, 4, 1)));
+  EXPECT_FALSE(with(testing::parallel_sizes(1, 1, 1)));
+  for (const Recipe recipe : {Recipe::bf16, Recipe::nvfp4_w4a16, Recipe::fp8_tensor}) {
+    o.recipe = recipe;
+    EXPECT_FALSE(with(testing::parallel_sizes(4, 4, 2)));
+  }
 }
 
 TEST_F(AllToAll, RefusesMoreRanksThanExperts) {

@@ -54,6 +54,22 @@ INSTANTIATE_TEST_SUITE_P(Recipes, RankSums,
                                             ::testing::Values(768, 2048, 2880, 7168)),
                          case_name);
 
+// Rows that travel as NVFP4 change no bit: the codes are those that each runner would have made.
+TEST(AllGather, QuantisedRowsHaveTheBitsOfPlainOnes) {
+  for (const Recipe recipe : {Recipe::nvfp4_w4a4_cutedsl, Recipe::nvfp4_w4a4_cutlass}) {
+    WorldShape shape;
+    shape.recipe = recipe;
+    shape.hidden = 200;
+    LayerWorld w = make_world(shape);
+    const Batch batch = batch_for(w, 7, RoutePattern::uniform);
+    w.sizes = testing::parallel_sizes(4, 2, 2);
+    const auto plain = run_ranks(w, cut_batch(batch, 2));
+    w.quantized_rows = true;
+    const auto quantized = run_ranks(w, cut_batch(batch, 2));
+    for (std::size_t r = 0; r < 4; ++r) EXPECT_EQ(plain[r].out, quantized[r].out);
+  }
+}
+
 class PieceSums : public RankSums {};
 
 TEST_P(PieceSums, PiecesOfExperts) {
