@@ -17,9 +17,9 @@ void add_rank_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--ep,--ep-size,--expert-parallel-size", "N", kCommands,
                "Ranks that the experts are spread over; each expert is cut into tp / ep pieces",
                Count{&o.ep, 1, kMostRanks}});
-  t.push_back({"--dp,--dp-size,--data-parallel-size", "N", kModelCommands,
+  t.push_back({"--dp,--dp-size,--data-parallel-size", "N", kCommands,
                "Groups of ranks with requests of their own, with --enable-dp-attention", Count{&o.dp, 1, kMostRanks}});
-  t.push_back({"--enable-dp-attention", "", kModelCommands,
+  t.push_back({"--enable-dp-attention", "", kCommands,
                "Each of --dp groups computes the attention of its own requests; experts serve all of them",
                &o.enable_dp_attention});
   t.push_back({"--moe-a2a-backend", "NAME", kCommands,
@@ -34,7 +34,7 @@ void add_rank_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--deepep-mode", "NAME", kModelCommands,
                "Kernels of DeepEP in SGLang: auto, normal or low_latency; nothing to do here but its rules",
                &o.deepep_mode});
-  t.push_back({"--disable-flashinfer-cutlass-moe-fp4-allgather", "", kModelCommands,
+  t.push_back({"--disable-flashinfer-cutlass-moe-fp4-allgather", "", kCommands,
                "Gather tokens of other groups in bf16 where they could be quantised to FP4 before",
                &o.disable_fp4_allgather});
   t.push_back({"--dist-timeout", "SECONDS", kStartingCommands, "Most that a rank waits for another one",

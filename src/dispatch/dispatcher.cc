@@ -27,17 +27,17 @@ bool rows_travel(const DispatcherOptions& o) {
   return kind == DispatchKind::allgather || kind == DispatchKind::alltoall;
 }
 
-void check_moving(const DispatcherOptions& o) {
+void check_ways(const DispatcherOptions& o) {
   require(!o.quantized_rows || can_quantize_rows(o),
           "quantised rows in recipe " + std::string(recipe_info(o.recipe).name) + ", input scale " +
               std::to_string(o.input_scale),
           "nvfp4-w4a4 with an input scale above zero, weights on the output, and dp attention or a2a");
-  if (!rows_travel(o)) return;
-  require(o.backend != nullptr, "there is no backend", "that of the rank");
-  if (o.world->device().kind != DeviceKind::cpu) {
-    fail(ErrorCode::unsupported, "dispatcher: tokens of a GPU cannot travel yet",
-         "CPU ranks, or ranks without dp attention and a2a");
+  const bool cpu = o.world->device().kind == DeviceKind::cpu;
+  if (!cpu && (rows_travel(o) || !SlotMap(o.placement).identity())) {
+    fail(ErrorCode::unsupported, "dispatcher: tokens of a GPU cannot travel yet, nor go to copies of experts",
+         "CPU ranks, or ranks without dp attention, a2a and copies");
   }
+  require(!rows_travel(o) || o.backend != nullptr, "there is no backend", "that of the rank");
 }
 
 void check(const DispatcherOptions& o) {
@@ -45,9 +45,11 @@ void check(const DispatcherOptions& o) {
   require(o.placement->ranks() == o.plan.experts.count,
           "the placement is over " + std::to_string(o.placement->ranks()) + " ranks",
           std::to_string(o.plan.experts.count));
+  const bool host = o.backend == nullptr || o.backend->device().kind == DeviceKind::cpu;
+  require(o.load == nullptr || host, "rows of a GPU's slots are to be counted", "no load, or a CPU rank");
   if (o.plan.sizes.tp == 1) return;
   check_group(o.world, "world", o.plan.rank, o.plan.sizes.tp);
-  check_moving(o);
+  check_ways(o);
   if (o.plan.attention.whole() || o.plan.dp.whole()) return;
   check_group(o.attention, "attention", o.plan.attention.index, o.plan.attention.count);
 }

@@ -71,7 +71,7 @@ struct DispatcherOptions {
   // Rows travel in the GEMM1 input format, see can_quantize_rows; the runner must take RunArgs::quantized.
   bool quantized_rows = false;
   float input_scale = 0.0f;  // LayerInputScales::gemm1, for quantized_rows
-  SlotLoad* load = nullptr;  // counted into; not owned; nullptr = not wanted
+  SlotLoad* load = nullptr;  // counted into, by CPU ranks; not owned; nullptr = not wanted
 };
 
 // One rank: local. Without dp attention and a2a: allreduce. With dp attention alone: allgather. With a2a: alltoall.

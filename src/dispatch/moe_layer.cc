@@ -28,8 +28,11 @@ void check_shared(const MoeInput& input, const TensorView& out) {
 
 void check_input(const LayerSpec& layer, DispatchKind dispatch, const MoeInput& input, const TensorView& out) {
   const std::int64_t tokens = input.hidden.rows;
-  if (dispatch != DispatchKind::local && out.dtype != DType::f32) {
-    fail(ErrorCode::usage, "MoE layer over ranks: output of type " + std::string(dtype_name(out.dtype)), "f32");
+  if (dispatch != DispatchKind::local && (out.dtype != DType::f32 || out.row_stride != out.cols)) {
+    fail(ErrorCode::usage,
+         "MoE layer over ranks: output in " + std::string(dtype_name(out.dtype)) + " with rows " +
+             std::to_string(out.row_stride) + " apart",
+         "f32, row after row");
   }
   if (input.hidden.cols != layer.width() || out.rows != tokens || out.cols != layer.width()) {
     fail(ErrorCode::usage, "MoE layer: input and output do not fit the layer",
