@@ -63,6 +63,7 @@ comm::JoinOptions join_options(const RankOptions& options) {
   comm::JoinOptions join;
   join.timeout_seconds = options.timeout_seconds;
   join.start_timeout_seconds = options.start_timeout_seconds;
+  if (options.message_bytes > 0) join.message_bytes = options.message_bytes;
   join.rank = first_number({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}, 0);
   join.size = first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, options.ranks);
   join.board_name = board_name();

@@ -9,6 +9,7 @@
 // A session belongs to one thread; its world may be used by any one thread at a time and must not outlive it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,6 +30,7 @@ struct RankOptions {
   int ranks = 1;                      // what the command line says; Error(usage) when as many were not started
   double timeout_seconds = 300;       // of every wait for another rank
   double start_timeout_seconds = 60;  // of joining, until the last process has been started
+  std::int64_t message_bytes = 0;     // longest message; 0 = the engine's own limit
 };
 
 class RankSession {

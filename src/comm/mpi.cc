@@ -15,12 +15,10 @@
 namespace sluice::comm {
 namespace {
 
-// A message's length is an int. Parts above this travel as several messages, which keep their order.
-constexpr std::int64_t kMessageBytes = std::int64_t{1} << 30;
-
 // What the groups of a process share.
 struct Engine {
   MpiLibrary mpi;
+  std::int64_t message_bytes = kMessageBytes;
   bool unusable = false;  // a failed group has left messages under way: only abort() may follow
 
   void check(int code, const char* call) const {
@@ -95,8 +93,9 @@ class MpiGroup final : public HostGroup {
 
   void post_receive(const AllToAll& x, int peer, int tag) {
     auto* to = static_cast<std::byte*>(x.receive) + x.receive_parts.offsets[peer];
-    for (std::int64_t left = x.receive_parts.counts[peer]; left > 0; left -= kMessageBytes, to += kMessageBytes) {
-      const std::int64_t bytes = std::min(left, kMessageBytes);
+    for (std::int64_t left = x.receive_parts.counts[peer]; left > 0;
+         left -= engine_->message_bytes, to += engine_->message_bytes) {
+      const std::int64_t bytes = std::min(left, engine_->message_bytes);
       post(peer, bytes);
       engine_->check(engine_->mpi.irecv(to, static_cast<int>(bytes), engine_->mpi.byte, world_rank(peer), tag,
                                         engine_->mpi.world, &requests_.back()),
@@ -106,11 +105,13 @@ class MpiGroup final : public HostGroup {
 
   void post_send(const AllToAll& x, int peer, int tag) {
     const auto* from = static_cast<const std::byte*>(x.send) + x.send_parts.offsets[peer];
-    for (std::int64_t left = x.send_parts.counts[peer]; left > 0; left -= kMessageBytes, from += kMessageBytes) {
+    for (std::int64_t left = x.send_parts.counts[peer]; left > 0;
+         left -= engine_->message_bytes, from += engine_->message_bytes) {
       post(peer, -1);
-      engine_->check(engine_->mpi.isend(from, static_cast<int>(std::min(left, kMessageBytes)), engine_->mpi.byte,
-                                        world_rank(peer), tag, engine_->mpi.world, &requests_.back()),
-                     "MPI_Isend");
+      engine_->check(
+          engine_->mpi.isend(from, static_cast<int>(std::min(left, engine_->message_bytes)), engine_->mpi.byte,
+                             world_rank(peer), tag, engine_->mpi.world, &requests_.back()),
+          "MPI_Isend");
     }
   }
 
@@ -140,6 +141,7 @@ class MpiProcess final : public RankProcess {
         engine_(std::make_shared<Engine>()),
         board_(Board::in_host(options.board_name, options.size)) {
     engine_->mpi = MpiLibrary::load();
+    engine_->message_bytes = options_.message_bytes;
     board_->join(options_.rank, getpid());
     start();
     // All have opened the board: nothing of it stays behind, whatever ends the run.

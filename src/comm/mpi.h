@@ -5,6 +5,7 @@
 // one thread at a time.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,11 +15,15 @@
 
 namespace sluice::comm {
 
+// A message's length is an int.
+constexpr std::int64_t kMessageBytes = std::int64_t{1} << 30;
+
 struct JoinOptions {
   double timeout_seconds = 300;       // of waits for a peer
   double start_timeout_seconds = 60;  // of MPI's own start and end: programs and plug-ins are loaded meanwhile
   int rank = 0;                       // as the launcher says
   int size = 1;
+  std::int64_t message_bytes = kMessageBytes;  // parts above this travel as several messages
   std::string board_name;  // names the shared memory of this host's ranks, "/..."; the same for all of them
   // Called from another thread when MPI does not come back within the limit: the first rank tells why, each ends its
   // process.

@@ -27,6 +27,7 @@ struct Request {
   int who = 1;
   double limit = 5;
   double start = 60;
+  std::int64_t message = 0;
 };
 
 Request parse(int argc, char** argv) {
@@ -36,6 +37,7 @@ Request parse(int argc, char** argv) {
     const std::string flag = argv[i], value = argv[i + 1];
     if (flag == "--tp") r.tp = std::stoi(value);
     if (flag == "--who") r.who = std::stoi(value);
+    if (flag == "--message") r.message = std::stoll(value);
     if (flag == "--start") r.start = std::stod(value);
     if (flag == "--limit") r.limit = std::stod(value);
   }
@@ -137,7 +139,8 @@ int work(Group& world, const Request& request) {
 
 int run_rank(const Request& request) {
   if (request.mode == "exit-early" && std::to_string(request.who) == std::getenv("OMPI_COMM_WORLD_RANK")) return 0;
-  const std::unique_ptr<app::RankSession> session = app::join_ranks({request.tp, request.limit, request.start});
+  const std::unique_ptr<app::RankSession> session =
+      app::join_ranks({request.tp, request.limit, request.start, request.message});
   int code = 0;
   try {
     code = work(session->world(), request);

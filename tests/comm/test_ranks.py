@@ -83,6 +83,12 @@ def test_conformance(ranks, mark):
     assert done.stderr == ""
 
 
+def test_parts_longer_than_a_message(mark):
+    done = probe("conformance", "--tp", 3, "--limit", 60, "--message", 5003, "--mark", mark)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"{name} 3 ok" for name in CHECKS]
+
+
 def fault(mode, mark, *words):
     done = probe(mode, "--tp", 3, "--who", 2, "--mark", mark, *words)
     lines = done.stderr.splitlines()
