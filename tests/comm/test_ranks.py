@@ -178,9 +178,9 @@ def test_rank_0_has_the_files_of_the_user(mark, tmp_path):
     assert (tmp_path / "out").read_text().strip() == str(tmp_path / "out")
 
 
-def start(mode, mark, *words):
-    """A run whose rank 0 has said its first word."""
-    run = subprocess.Popen([probe_path(), mode, "--tp", "3", "--who", "9", "--mark", mark, *words], text=True,
+def start(mode, mark):
+    """A run of 3 whose rank 0 has said its first word."""
+    run = subprocess.Popen([probe_path(), mode, "--tp", "3", "--who", "2", "--limit", "100", "--mark", mark], text=True,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert run.stdout.readline() in ("serving\n", "started\n")
     return run
@@ -205,8 +205,18 @@ def test_killed_starter_takes_all_along(mark):
     assert gone(mark)
 
 
+def ranks_of(run):
+    return [pid for mpirun_pid in children(run.pid) for pid in children(mpirun_pid)]
+
+
+def status_of(pid):
+    return pathlib.Path(f"/proc/{pid}/status").read_text()
+
+
 def test_killed_launcher_takes_all_along(mark):
-    run = start("sum", mark)
+    run = start("stop", mark)  # rank 2 can't notice anything by itself
+    while not any("T (stopped)" in status_of(pid) for pid in ranks_of(run)):
+        time.sleep(0.01)
     os.kill(children(run.pid)[0], signal.SIGKILL)
     _, err = run.communicate(timeout=LIMIT)
     assert run.returncode == 5
