@@ -1,8 +1,9 @@
 // Checks and times the expert GEMM kernels alone, without the host side of the runner.
-//   ninja -C build/cuda sluice_moe sluice_cuda_kernels; cd build/cuda/src
-//   nvcc -O3 -std=c++20 -gencode=arch=compute_90a,code=sm_90a -I ../../../src ../../../bench/cuda/expert_gemm.cu \
-//        ../../../src/cuda/sm90/plan.cc cuda/libsluice_cuda_kernels.a moe/libsluice_moe.a numerics/libsluice_numerics.a \
-//        core/libsluice_core.a -o expert_gemm && ./expert_gemm check && ./expert_gemm time
+//   ninja -C build/cuda sluice_moe sluice_cuda_kernels; cd build/cuda/src; R=../../..
+//   nvcc -O3 -std=c++20 -gencode=arch=compute_90a,code=sm_90a -I $R/src $R/bench/cuda/expert_gemm.cu \
+//        $R/src/cuda/sm90/plan.cc cuda/libsluice_cuda_kernels.a moe/libsluice_moe.a \
+//        numerics/libsluice_numerics.a core/libsluice_core.a -o expert_gemm
+//   ./expert_gemm check && ./expert_gemm time
 // Prints one line a case; exit code 1 if a result is wrong. A time is the median of graph replays
 // [read 256 MB, event, both GEMMs, event].
 #include <algorithm>
