@@ -43,7 +43,11 @@ struct AddOption {
         },
         flag.help);
   }
-  CLI::Option* operator()(std::string* v) const { return app->add_option(std::string(flag.names), *v, flag.help); }
+  // Empty is what a script gets from a variable that is not set: `--api-key "$KEY"` would leave the door open.
+  CLI::Option* operator()(std::string* v) const {
+    const auto given = [](const std::string& text) { return text.empty() ? std::string("an empty value") : ""; };
+    return app->add_option(std::string(flag.names), *v, flag.help)->check(given, "", "");
+  }
   CLI::Option* operator()(std::vector<std::string>* v) const {
     CLI::Option* option = app->add_option(std::string(flag.names), *v, flag.help);
     if (flag.value == "LIST") return option->delimiter(',');

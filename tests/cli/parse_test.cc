@@ -143,6 +143,17 @@ TEST(Parse, AFlagThatEndsInAnEqualsSignDoesNotTakeTheNextWord) {
   EXPECT_EQ(parse_words({"run", "m", "--prompt=a="}).options.prompts.at(0), "a=");
 }
 
+TEST(Parse, AnEmptyTextIsNoValue) {
+  for (const char* flag : {"--api-key", "--host", "--model", "--served-model-name"}) {
+    const Parsed p = parse_words({"serve", flag, "", "m"});
+    EXPECT_EQ(p.exit_code, 2) << flag;
+    EXPECT_NE(p.text.find(std::string(flag) + ": an empty value"), std::string::npos) << p.text;
+  }
+  setenv("SLUICE_API_KEY", "", 1);  // as if it were not set
+  EXPECT_FALSE(parse_words({"serve", "m"}).done);
+  unsetenv("SLUICE_API_KEY");
+}
+
 struct ConfigText : ::testing::TestWithParam<std::vector<const char*>> {};
 
 // File, its text, and what the message has.
