@@ -126,7 +126,19 @@ def test_prompts_that_wait_are_limited_by_their_tokens(tmp_path):
         waiting.join()
 
 
+@pytest.mark.parametrize("flag,allowed,refused", [("http://a,http://b:1", ["http://a", "http://b:1"], ["http://b", "null"]),
+                                                  ('["http://a"]', ["http://a"], ["http://b"]), ("none", [], ["http://a", "null"])])
+def test_pages_that_may_read_answers_can_be_named(tmp_path, flag, allowed, refused):
+    with served.serving(tmp_path / "log", "--allowed-origins", flag) as server:
+        for origin in allowed + refused:
+            answer = server.get("/health", headers={"Origin": origin})
+            assert answer.headers.get("access-control-allow-origin") == (origin if origin in allowed else None)
+            assert answer.headers.get("vary") == ("Origin" if allowed else None)  # what a cache may keep
+
+
 def test_flags_that_cannot_be(tmp_path):
+    for origins in ("a", "http://a/", "http://a,b", "*,b"):
+        assert "--allowed-origins" in run("serve", served.MODEL, "--allowed-origins", origins, "--port", "0").stderr
     assert run("serve").returncode == 2
     assert run("serve", served.MODEL, "--port", "70000").returncode == 2
     assert run("serve", served.MODEL, "--log-level", "loud").returncode == 2
