@@ -38,7 +38,7 @@ ModelCheck check_model(const CheckModelOptions& options) {
     ckpt::Finding finding = skipped_finding(*files.checkpoint, skipped);
     if (finding.count > 0) out.report.findings.push_back(std::move(finding));
   }
-  out.memory = plan_memory(config, out.report.formats, {});
+  out.memory = plan_memory(config, out.report.formats);
   return out;
 }
 

@@ -8,6 +8,9 @@
 #include "app/ask_weights.h"
 #include "app/backend_names.h"
 #include "core/error.h"
+#include "dispatch/dispatcher.h"
+#include "model/rank_part.h"
+#include "moe/placement.h"
 
 namespace sluice::app {
 namespace {
@@ -29,38 +32,20 @@ Device device_of(const std::string& name) {
   fail(ErrorCode::usage, "--device " + name, "cpu or cuda");
 }
 
-void check_split(const Split& split) {
-  if (split.tp < 1 || split.ep < 1 || split.tp % split.ep != 0) {
-    fail(ErrorCode::usage, fmt::format("--tp {} --ep {}", split.tp, split.ep),
-         "ranks of expert parallelism (ep) that divide all ranks (tp), both at least 1");
+// What ranks hold of the layers, and why they cannot, if so.
+void split_kind(LayerKind& kind, const ParallelSizes& sizes) {
+  try {
+    const Placement placement = Placement::contiguous(kind.spec.routing.total_experts(), sizes.ep);
+    for (std::int32_t r = 0; r < sizes.tp; ++r) {  // the last piece may be empty
+      const RankPlan plan = plan_rank(sizes, r);
+      const ckpt::ExpertSlice slice = model::expert_slice(kind.spec, kind.stored, placement, plan);
+      const std::int64_t experts = placement.of_rank(plan.experts.index).count;
+      kind.experts_per_rank = std::max(kind.experts_per_rank, experts);
+      kind.inner_per_rank = std::max(kind.inner_per_rank, slice.inner_of(kind.spec.intermediate).count());
+    }
+  } catch (const Error& error) {
+    kind.split_problem = error.what();
   }
-}
-
-// Smallest run of the intermediate dimension that shares a scale.
-std::int64_t group_of(Recipe stored) {
-  switch (format_of(stored)) {
-    case WeightFormat::fp8_block:
-      return 128;
-    case WeightFormat::nvfp4:
-      return 16;
-    case WeightFormat::mxfp4:
-      return 32;
-    default:
-      return 1;
-  }
-}
-
-std::string split_problem(const LayerKind& kind, const Split& split) {
-  const std::int64_t experts = kind.spec.routing.experts;
-  const std::int64_t inner = kind.spec.intermediate;
-  if (experts % split.ep != 0) return fmt::format("{} experts do not divide by ep {}", experts, split.ep);
-  if (inner % split.pieces() != 0) return fmt::format("I = {} does not divide by tp / ep = {}", inner, split.pieces());
-  const std::int64_t group = group_of(kind.stored);
-  if (split.pieces() > 1 && inner / split.pieces() % group != 0) {
-    return fmt::format("I per rank = {} / {} = {} cuts scale groups of {}; use an ep that leaves whole experts", inner,
-                       split.pieces(), inner / split.pieces(), group);
-  }
-  return "";
 }
 
 Problem problem_of(const LayerKind& kind, const ExplainOptions& o, Recipe recipe) {
@@ -69,9 +54,9 @@ Problem problem_of(const LayerKind& kind, const ExplainOptions& o, Recipe recipe
   problem.layer.intermediate = kind.inner_per_rank;
   problem.recipe = recipe;
   problem.device = device_of(o.device);
-  problem.dispatch = o.split.tp > 1 ? DispatchKind::allreduce : DispatchKind::local;
-  problem.parallel.ep_size = static_cast<std::int32_t>(o.split.ep);
-  problem.parallel.tp_size = static_cast<std::int32_t>(o.split.pieces());
+  problem.dispatch = dispatch_kind(o.sizes);
+  problem.parallel.ep_size = o.sizes.ep;
+  problem.parallel.tp_size = o.sizes.tp / o.sizes.ep;
   problem.max_tokens = o.max_tokens;
   problem.row_invariant = o.row_invariant;
   return problem;
@@ -111,7 +96,7 @@ bool same_kind(const LayerKind& kind, const LayerSpec& spec, Recipe stored) {
 }
 
 std::vector<LayerKind> kinds_of(const model::ModelConfig& config, const ckpt::WeightSource& source,
-                                const Split& split) {
+                                const ParallelSizes& sizes) {
   std::vector<LayerKind> kinds;
   for (std::size_t i = 0; i < config.layers.size(); ++i) {
     const LayerSpec* spec = config.layers[i].moe();
@@ -128,12 +113,27 @@ std::vector<LayerKind> kinds_of(const model::ModelConfig& config, const ckpt::We
     kind->last = layer;
     ++kind->count;
   }
-  for (LayerKind& kind : kinds) {
-    kind.experts_per_rank = (kind.spec.routing.experts + split.ep - 1) / split.ep;
-    kind.inner_per_rank = kind.spec.intermediate / split.pieces();
-    kind.split_problem = split_problem(kind, split);
-  }
+  for (LayerKind& kind : kinds) split_kind(kind, sizes);
   return kinds;
+}
+
+// A split that some layer refuses has no plan.
+void plan_all(Explanation& out, const model::ModelConfig& config, ckpt::WeightSource& source,
+              const ParallelSizes& sizes) {
+  try {
+    const std::vector<MemoryPlan> plans = plan_ranks(config, source, sizes);
+    out.memory = largest(plans);
+    out.least_weight_bytes = out.memory.weight_bytes();
+    for (const MemoryPlan& plan : plans) {
+      out.least_weight_bytes = std::min(out.least_weight_bytes, plan.weight_bytes());
+    }
+    for (std::string& note : model::rank_notes(config, source, plan_rank(sizes, 0))) {
+      out.notes.push_back(std::move(note));
+    }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    out.problems.emplace_back(error.what());
+  }
 }
 
 RecipeChoice apply_flags(Explanation& out, const RecipeRequest& request,
@@ -144,7 +144,7 @@ RecipeChoice apply_flags(Explanation& out, const RecipeRequest& request,
   for (const auto& runner : runners) names.emplace_back(runner->name());
   RecipeChoice choice = choose_recipes(request, stored, names, out.architecture);
   for (std::size_t i = 0; i < out.kinds.size(); ++i) out.kinds[i].recipe = choice.recipes[i];
-  out.notes = choice.notes;
+  out.notes.insert(out.notes.end(), choice.notes.begin(), choice.notes.end());
   return choice;
 }
 
@@ -155,7 +155,6 @@ bool Explanation::runnable() const {
 }
 
 Explanation explain(const ExplainOptions& options) {
-  check_split(options.split);
   device_of(options.device);
   const ModelFiles files = open_model_files(options.path);
   const model::ModelConfig& config = files.config;
@@ -173,11 +172,11 @@ Explanation explain(const ExplainOptions& options) {
   out.architecture = config.architecture;
   out.scheme = scheme.name;
   out.formats = source->formats();
-  out.memory = plan_memory(config, out.formats, options.split);
   for (const ckpt::Finding& finding : findings.all()) {
     if (finding.severity == ckpt::Severity::error) out.problems.push_back(finding.message);
   }
-  out.kinds = kinds_of(config, *source, options.split);
+  out.kinds = kinds_of(config, *source, options.sizes);
+  plan_all(out, config, *source, options.sizes);
   out.dense_layers = std::ssize(config.layers) - config.moe_layers();
   ThreadPool pool(1);
   std::vector<std::unique_ptr<Runner>> list = runners(pool, isa_for(options.isa));

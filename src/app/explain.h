@@ -11,6 +11,7 @@
 
 #include "app/memory_plan.h"
 #include "app/wiring.h"
+#include "moe/parallel.h"
 
 namespace sluice::app {
 
@@ -18,7 +19,7 @@ struct ExplainOptions {
   std::string path;
   std::string device = "cpu";  // cpu or cuda
   std::string isa = "auto";
-  Split split;
+  ParallelSizes sizes;    // as resolve() returns them
   RecipeRequest request;  // flags that decide the recipe and the runner, as those of `sluice run`
   bool row_invariant = true;
   std::int64_t max_tokens = 512;
@@ -37,14 +38,14 @@ struct LayerKind {
   std::int64_t first = 0;
   std::int64_t last = 0;
   std::int64_t count = 0;
-  LayerSpec spec;                // of the whole model
-  Recipe stored = Recipe::bf16;  // what the stored format asks for
-  Recipe recipe = Recipe::bf16;  // what the flags make of it
-  std::int64_t experts_per_rank = 0;
-  std::int64_t inner_per_rank = 0;  // I of one piece of an expert
-  std::string split_problem;        // why the split does not work; empty when it does
-  std::vector<Candidacy> table;     // recipes in their order, runners in order of preference within
-  std::string chosen;               // "recipe on runner"; empty when nothing fits
+  LayerSpec spec;                     // of the whole model
+  Recipe stored = Recipe::bf16;       // what the stored format asks for
+  Recipe recipe = Recipe::bf16;       // what the flags make of it
+  std::int64_t experts_per_rank = 0;  // of the rank with the most
+  std::int64_t inner_per_rank = 0;    // I of the largest piece of an expert
+  std::string split_problem;          // why the split does not work; empty when it does
+  std::vector<Candidacy> table;       // recipes in their order, runners in order of preference within
+  std::string chosen;                 // "recipe on runner"; empty when nothing fits
 };
 
 struct Explanation {
@@ -53,9 +54,10 @@ struct Explanation {
   std::vector<ckpt::FormatUse> formats;
   std::vector<LayerKind> kinds;  // MoE layers only
   std::int64_t dense_layers = 0;
-  MemoryPlan memory;
-  std::vector<std::string> notes;     // what became of the flags
-  std::vector<std::string> problems;  // of the checkpoint: `sluice check` says more
+  MemoryPlan memory;                    // of the rank with the most weights
+  std::int64_t least_weight_bytes = 0;  // of the rank with the least
+  std::vector<std::string> notes;       // what became of the flags
+  std::vector<std::string> problems;    // of the checkpoint: `sluice check` says more
   bool runnable() const;
 };
 

@@ -16,7 +16,7 @@ app::ExplainOptions explain_options(const Options& o) {
   e.path = o.model;
   e.device = o.device;
   e.isa = o.isa;
-  e.split = {o.tp, o.ep};
+  e.sizes = resolve({static_cast<std::int32_t>(o.tp), static_cast<std::int32_t>(o.ep)});
   e.request = {o.recipe, o.moe_runner_backend, o.quantization, o.mxfp4_precision};
   e.row_invariant = o.batch_invariant;
   return e;
@@ -29,14 +29,14 @@ std::string layers_text(const app::LayerKind& kind) {
 
 std::string bytes_text(std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
-void print_kind(const app::LayerKind& kind, const app::Split& split) {
+void print_kind(const app::LayerKind& kind, const Options& o) {
   const RoutingSpec& r = kind.spec.routing;
   fmt::print("{}: {} experts, {} a token ({}), H {}, I {}, {}{}, stored as {}\n", layers_text(kind), r.experts, r.top_k,
              routing_name(r.method), kind.spec.width(), kind.spec.intermediate,
              activation_name(kind.spec.activation.kind), kind.spec.has_bias ? ", biases" : "",
              recipe_info(kind.stored).name);
-  if (split.tp > 1) {
-    fmt::print("  a rank of {}: {} experts, I {} of {}{}\n", split.tp, kind.experts_per_rank, kind.inner_per_rank,
+  if (o.tp > 1) {
+    fmt::print("  a rank of {}: {} experts, I {} of {}{}\n", o.tp, kind.experts_per_rank, kind.inner_per_rank,
                kind.spec.intermediate, kind.split_problem.empty() ? "" : ": NOT POSSIBLE, " + kind.split_problem);
   }
   fmt::print("  {:<20} {:<12} {:<4} {}\n", "recipe", "runner", "", "reason");
@@ -86,6 +86,7 @@ Json to_json(const app::Explanation& e, const Options& o) {
                                                             {"linear", Json(m.linear_bytes)},
                                                             {"replicated", Json(m.replicated_bytes)},
                                                             {"weights", Json(m.weight_bytes())},
+                                                            {"weights_of_smallest", Json(e.least_weight_bytes)},
                                                             {"kv_per_token", Json(m.kv_bytes_per_token)}})},
                            {"notes", Json(std::move(notes))},
                            {"problems", Json(std::move(problems))}});
@@ -95,7 +96,7 @@ void print(const app::Explanation& e, const Options& o) {
   fmt::print("{}: read as {}, device {}{}\n\n", e.architecture, e.scheme, o.device,
              o.tp > 1 ? fmt::format(", tp {}, ep {}", o.tp, o.ep) : "");
   for (const std::string& note : e.notes) fmt::print("{}\n", note);
-  for (const app::LayerKind& kind : e.kinds) print_kind(kind, {o.tp, o.ep});
+  for (const app::LayerKind& kind : e.kinds) print_kind(kind, o);
   if (e.dense_layers > 0) fmt::print("{} layers without experts\n", e.dense_layers);
   const app::MemoryPlan& m = e.memory;
   fmt::print(

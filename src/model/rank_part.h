@@ -16,6 +16,20 @@
 
 namespace sluice::model {
 
+// One dimension of a weight: what the files have of it, and the part that this rank holds.
+struct Extent {
+  Extent(std::int64_t n) : all(n), part{0, n} {}  // NOLINT(google-explicit-constructor): the whole
+  Extent(std::int64_t n, const Share& share) : all(n), part(share) {}
+  // `share` of things that take `width` elements each.
+  static Extent of(std::int64_t things, const Share& share, std::int64_t width) {
+    return {things * width, {share.begin * width, share.end * width}};
+  }
+  bool whole() const { return part.count() == all; }
+
+  std::int64_t all;
+  Share part;
+};
+
 // What cuts of attention's projections must leave together, by how they are stored.
 struct AttentionCuts {
   std::int64_t rows = 1;  // of q, k and v
