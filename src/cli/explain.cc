@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 #include "core/error.h"
 
@@ -16,8 +17,12 @@ app::ExplainOptions explain_options(const Options& o) {
   e.path = o.model;
   e.device = o.device;
   e.isa = o.isa;
-  e.sizes = resolve({static_cast<std::int32_t>(o.tp), static_cast<std::int32_t>(o.ep)});
+  e.sizes = parallel_choice(o).sizes;
   e.request = {o.recipe, o.moe_runner_backend, o.quantization, o.mxfp4_precision};
+  e.request.tp = e.sizes.tp;
+  e.request.ep = e.sizes.ep;
+  e.request.a2a = o.moe_a2a_backend;
+  e.request.deepep_mode = o.deepep_mode;
   e.row_invariant = o.batch_invariant;
   return e;
 }
