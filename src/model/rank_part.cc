@@ -30,9 +30,9 @@ AttentionPart whole_attention(const AttentionSpec& spec, std::string why) {
 }
 
 AttentionPart groups_stay_whole(const AttentionSpec& spec, const Piece& piece) {
-  return whole_attention(spec, fmt::format("{} query heads with {} key-value heads cannot be cut into {} pieces of "
-                                           "whole groups of scales",
-                                           spec.heads, spec.mla ? 0 : spec.kv_heads, piece.count));
+  const std::string kv = spec.mla ? "" : fmt::format(" with {} key-value heads", spec.kv_heads);
+  return whole_attention(spec, fmt::format("{} query heads{} cannot be cut into {} pieces of whole groups of scales",
+                                           spec.heads, kv, piece.count));
 }
 
 // Each piece has one key-value head: consecutive pieces share it, and its query heads are dealt out among them.
