@@ -19,7 +19,8 @@ constexpr double kReordered = 2e-5;  // of sums in f32: rank_model_test.cc
 // ranks carry rounding noise of their own: as far from the exact result as one rank, and up to twice that from it.
 constexpr double kRounding = 2.0;
 
-// Two heads of 64 make a block of 128 columns of o; 64 rows of k lie inside of one. 3 blocks of I, 4 of the dense FFN.
+// Two heads of 64 make a block of 128 columns of o; 64 rows of k lie inside of one. 3 blocks of I, 4 of the dense FFN;
+// scales of neighbouring blocks differ.
 ToyOptions toy_options() {
   ToyOptions o;
   o.hidden = 384;
@@ -29,6 +30,7 @@ ToyOptions toy_options() {
   o.top_k = 2;
   o.heads = 8;
   o.kv_heads = 4;
+  o.uneven = true;
   return o;
 }
 

@@ -82,6 +82,19 @@ TEST(AttentionPart, NormsOverAllHeadsKeepThemTogether) {
   expect_whole(parts(a, {}, 2), 8);
 }
 
+// Cut over all ranks where sums over all ranks are taken anyway, whole at home otherwise.
+TEST(SharedPiece, FollowsTheDispatcher) {
+  ParallelSizes sizes{4, 2};
+  EXPECT_EQ(shared_piece(plan_rank(resolve(sizes), 3)).index, 3);
+  EXPECT_EQ(shared_piece(plan_rank(resolve(sizes), 3)).count, 4);
+  sizes.a2a = MoeA2a::alltoall;
+  EXPECT_TRUE(shared_piece(plan_rank(resolve(sizes), 3)).whole());
+  sizes = {4, 4, 2};
+  sizes.dp_attention = true;
+  EXPECT_TRUE(shared_piece(plan_rank(resolve(sizes), 3)).whole());
+  EXPECT_TRUE(shared_piece(plan_rank(resolve({}), 0)).whole());
+}
+
 TEST(AttentionPart, LatentAttentionHasQueryHeadsOnly) {
   AttentionSpec a = spec(5, 0, 96);
   a.mla = MlaSpec{0, 128, 64, 32, 64};

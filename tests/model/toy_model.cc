@@ -47,6 +47,13 @@ class Writer {
   // Standard deviation gain / sqrt(cols), so that outputs have about the size of `gain` times the inputs'.
   void matrix(const std::string& name, std::int64_t rows, std::int64_t cols, float gain, std::int64_t nan_row = -1) {
     std::vector<Bf16> values = random(rows * cols, 0.0f, gain / std::sqrt(static_cast<float>(cols)));
+    for (std::int64_t i = 0; o_.uneven && i < rows * cols; ++i) {
+      const std::int64_t row = i / cols, col = i % cols;
+      const auto small = static_cast<float>(1 << (row / 32 * 3 + col / 32 * 5) % 7);
+      const auto large = static_cast<float>(1 + (row / 128 + 2 * (col / 128)) % 5);
+      Bf16& v = values[static_cast<std::size_t>(i)];
+      v = to_bf16(to_float(v) * small * large / 16.0f);
+    }
     if (nan_row >= 0)
       values[static_cast<std::size_t>(nan_row * cols)] = to_bf16(std::numeric_limits<float>::quiet_NaN());
     add(name, {rows, cols}, std::move(values));

@@ -20,6 +20,7 @@ struct ToyOptions {
   std::int64_t vocab = 320;
   std::int64_t max_positions = 512;
   bool attention_bias = true;
+  bool uneven = false;  // neighbouring blocks of 32 x 32 and of 128 x 128 elements differ in size, and so their scales
   std::int32_t nan_token = -1;  // its embedding is NaN
   std::uint32_t seed = 1;
 };
