@@ -1,7 +1,7 @@
 """Answers of a model over ranks beside those of one rank: rank_answers.py BINARY MODEL [flags of eval ...]
 
 For each way to spread the model the same questions are asked; a line says how many answers have the same text, how many
-are right, and how long it took. Exit 1 when a run fails or an answer differs.
+are right, and how long it took. Exit 1 when a run fails or an answer differs; ways that the flags rule out are told.
   --questions N   questions to ask (64)
   --only TEXT     ways whose flags contain this text
   --allow N       answers of a run that may differ (0)
@@ -23,13 +23,15 @@ WAYS = ["--tp 2", "--tp 2 --ep 2", "--tp 4", "--tp 4 --ep 2", "--tp 4 --ep 4", f
 
 
 def ask(binary, model, flags, questions, timeout=1800):
-    """The result of one evaluation as `--json` has it."""
+    """The result of one evaluation as `--json` has it; None where the flags do not go together."""
     data = ROOT / "models"
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "eval.json"
         done = subprocess.run([binary, "eval", "gsm8k", model, "--data", data / "word_problems.test.jsonl", "--shots",
                                data / "word_problems.shots.jsonl", "--num-questions", str(questions), "--json", out, "-q", *flags],
                               capture_output=True, text=True, check=False, timeout=timeout)
+        if done.returncode == 4:
+            return None
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(flags)}: exit {done.returncode}: {done.stderr.strip()}")
         return json.loads(out.read_text())
@@ -48,6 +50,9 @@ def main():
     failed = False
     for way in (w for w in WAYS if options.only in w):
         result = ask(options.binary, options.model, [*flags, *way.split()], options.questions)
+        if result is None:
+            print(f"{way}: refused", flush=True)
+            continue
         same = sum(a == b for a, b in zip(result["answers"], one["answers"], strict=True))
         failed = failed or same + options.allow < len(one["answers"])
         print(f"{way}: {same} of {len(one['answers'])} the same, {result['right']} right, {result['seconds']:.1f} s", flush=True)

@@ -257,6 +257,9 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   model.compute = model.recipe == Recipe::f32 ? DType::f32 : asked;
   fuse_shared(model);
   tell_uneven(log, model);
+  if (model.options.world != nullptr) {
+    tell(log, LogLevel::info, model::rank_notes(model.config, *model.weights, model.plan));
+  }
   select_runners(model);
   return model;
 }

@@ -53,7 +53,6 @@ struct LoadOptions {
   double rank_wait_seconds = 300;    // the limit of waits of `world`
   std::string a2a = "none";          // --moe-a2a-backend, for the rules of runners' names
   std::string deepep_mode = "auto";  // likewise
-  bool gather_quantized = true;      // dp attention without all-to-all: tokens travel in FP4 where they can
 };
 
 // A model directory as its configuration and file headers tell it: what every command begins with.

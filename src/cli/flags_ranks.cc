@@ -34,9 +34,6 @@ void add_rank_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--deepep-mode", "NAME", kModelCommands,
                "Kernels of DeepEP in SGLang: auto, normal or low_latency; nothing to do here but its rules",
                &o.deepep_mode});
-  t.push_back({"--disable-flashinfer-cutlass-moe-fp4-allgather", "", kCommands,
-               "Gather tokens of other groups in bf16 where they could be quantised to FP4 before",
-               &o.disable_fp4_allgather});
   t.push_back({"--dist-timeout", "SECONDS", kStartingCommands, "Most that a rank waits for another one",
                Real{&o.dist_timeout, 0.1, 1e6}});
 }

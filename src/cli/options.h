@@ -49,7 +49,6 @@ struct Options {
   std::int64_t moe_dense_tp_size = 0;
   std::int64_t moe_dp_size = 1;
   std::string deepep_mode = "auto";
-  bool disable_fp4_allgather = false;
   double dist_timeout = 300;
   Group* world = nullptr;  // no flag: all ranks of the run, set by main; nullptr = one rank
 

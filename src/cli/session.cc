@@ -66,7 +66,6 @@ app::LoadOptions load_options(const Options& o) {
   load.rank_wait_seconds = o.dist_timeout;
   load.a2a = o.moe_a2a_backend;
   load.deepep_mode = o.deepep_mode;
-  load.gather_quantized = !o.disable_fp4_allgather;
   load.isa = o.isa;
   load.scale_policy = o.scale_policy;
   load.threads = thread_count(o.threads);

@@ -89,6 +89,7 @@ std::unique_ptr<engine::Engine> ApiServer::make_engine() {
   load_end_ = seconds_since_start();
   auto engine = model_->make_engine();
   engine_options_ = engine->options();
+  engine_options_.max_sequences *= model_->opened.plan.sizes.dp;  // of the whole run, as the flag says it
   return engine;
 }
 
@@ -109,7 +110,7 @@ void ApiServer::on_ready() {
   const engine::EngineStats stats = engine_.stats();
   const ckpt::GenerationConfig& generation = model_->generation;
   served_ = std::make_unique<ServedModel>(*model_->tokenizer, model_->chat_template.get(), model_->opened.config.vocab,
-                                          model_->facts.context_length, stats.kv_blocks_total * stats.kv_block_tokens);
+                                          model_->facts.context_length, engine_options_.kv_tokens);
   served_->name = options_.served_model_name.empty() ? model_->opened.path : options_.served_model_name;
   served_->stops = generation.stop_strings;
   served_->eos_ids.assign(generation.eos_token_ids.begin(), generation.eos_token_ids.end());

@@ -124,6 +124,7 @@ void ApiServer::model_info(const Exchange& exchange) {
 
 void ApiServer::server_info(const Exchange& exchange) {
   const app::ModelFacts& f = model_->facts;
+  const ParallelSizes& sizes = model_->opened.plan.sizes;
   const engine::EngineStats stats = engine_.stats();
   reply(exchange, 200,
         Json(Json::Object{{"version", Json(app::version_number())},
@@ -137,6 +138,11 @@ void ApiServer::server_info(const Exchange& exchange) {
                           {"recipe", Json(f.recipe)},
                           {"runner", Json(f.runner)},
                           {"runners", runner_table(model_->opened)},
+                          {"ranks", Json(f.ranks)},
+                          {"tp_size", Json(static_cast<std::int64_t>(sizes.tp))},
+                          {"ep_size", Json(static_cast<std::int64_t>(sizes.ep))},
+                          {"dp_size", Json(static_cast<std::int64_t>(sizes.dp))},
+                          {"moe_a2a_backend", Json(model_->opened.options.a2a)},
                           {"resident_bytes", Json(f.resident_bytes)},
                           {"context_length", Json(served_->context)},
                           {"max_model_len", Json(served_->longest)},

@@ -161,11 +161,14 @@ def test_ranks_that_tp_does_not_mention(mark):
 
 
 def test_a_server_over_ranks_idles_serves_and_drains(tmp_path, mark):
-    server = served.Server(tmp_path / "log", "--tp", "2", "--dist-timeout", "4", env={VARIABLE: mark}).wait_ready()
+    server = served.Server(tmp_path / "log", "--tp", "2", "--dp", "2", "--enable-dp-attention", "--max-running-requests", "10",
+                           "--dist-timeout", "4", env={VARIABLE: mark}).wait_ready()
     time.sleep(5)  # longer than any rank waits for another one
     body = {"prompt": served.PROMPT, "max_tokens": 8, "temperature": 0}
     assert server.post("/v1/completions", body).json()["choices"][0]["text"]
     assert server.get("/expert_load").json()
+    info = server.get("/server_info").json()
+    assert (info["tp_size"], info["ep_size"], info["dp_size"], info["max_running_requests"]) == (2, 1, 2, 10)
     assert server.stop() == 0, server.text()
 
 
