@@ -86,7 +86,7 @@ class OneOfSeveral final : public RankSession {
       join(options);
     } catch (const Error& e) {
       report(e.what());
-      process_->abort(e.exit_code());
+      process_->end_all(e.exit_code());
       throw;
     }
   }
@@ -144,7 +144,7 @@ class OneOfSeveral final : public RankSession {
   }
 
   int end(int exit_code) {
-    process_->abort(exit_code);
+    process_->end_all(exit_code);
     return exit_code;
   }
 
@@ -214,7 +214,7 @@ bool is_rank() {
 }
 
 std::string board_name() {
-  const std::string given = environment(kBoardVariable);
+  std::string given = environment(kBoardVariable);
   if (!given.empty()) return given;
   std::string job = environment("PMIX_NAMESPACE");
   if (job.empty()) job = environment("SLURM_JOB_ID") + "." + environment("SLURM_STEP_ID");

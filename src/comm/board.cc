@@ -177,7 +177,7 @@ std::string Board::condition(int rank) const {
 }
 
 std::string Board::describe(int rank) const {
-  const std::string who = "rank " + std::to_string(rank) + " " + condition(rank);
+  std::string who = "rank " + std::to_string(rank) + " " + condition(rank);
   if (note(rank).state == State::absent) return who;
   const std::uint64_t word = note(rank).position.load(std::memory_order_acquire);
   const Position at = unpacked(word);

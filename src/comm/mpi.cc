@@ -19,7 +19,7 @@ namespace {
 struct Engine {
   MpiLibrary mpi;
   std::int64_t message_bytes = kMessageBytes;
-  bool unusable = false;  // a failed group has left messages under way: only abort() may follow
+  bool unusable = false;  // a failed group has left messages under way: only end_all() may follow
 
   void check(int code, const char* call) const {
     if (code != MPI_SUCCESS) fail(ErrorCode::resources, std::string(call) + ": " + mpi.error_text(code));
@@ -182,7 +182,7 @@ class MpiProcess final : public RankProcess {
     board_->leave(rank());
   }
 
-  void abort(int exit_code) override {
+  void end_all(int exit_code) override {
     board_->set_exit_code(exit_code);
     board_->fail(rank());
     const Guard guard = limit("MPI_Abort");

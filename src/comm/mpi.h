@@ -1,8 +1,8 @@
 // Ranks as processes, over OpenMPI, which is loaded when a run has several ranks and not before: the binary starts and
 // runs one rank without it. mpi.cc, or no_mpi.cc in a build without OpenMPI's headers.
 //
-// One RankProcess a process, made once and ended by leave() or abort(); its groups must not outlive it. MPI is used by
-// one thread at a time.
+// One RankProcess a process, made once and ended by leave() or end_all(); its groups must not outlive it. MPI is used
+// by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class RankProcess {
   // Every rank is done (a barrier of the world came before): leaves MPI.
   virtual void leave() = 0;
   // Ends all ranks of the run, with this exit code.
-  virtual void abort(int exit_code) = 0;
+  virtual void end_all(int exit_code) = 0;
 };
 
 // Waits for all ranks to start. Throws Error(resources) when OpenMPI can't be loaded or does not start.

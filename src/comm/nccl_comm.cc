@@ -51,7 +51,7 @@ NcclComm::~NcclComm() {
       settle();
       nccl_.comm_destroy(comm_);
     } catch (const Error&) {
-      if (broken_.empty()) abort(place(), "it did not end");
+      if (broken_.empty()) break_up(place(), "it did not end");
     }
   }
   cudaEventDestroy(watched_.event);
@@ -111,7 +111,7 @@ void NcclComm::settle() {
     const std::string gone = in_time && !patience.look_around() ? "" : host_.gone_peers();
     if (in_time && gone.empty()) continue;
     const std::scoped_lock lock(mutex_);
-    abort(place(), in_time ? "a rank is gone" : "no end within the limit");
+    break_up(place(), in_time ? "a rank is gone" : "no end within the limit");
     fail(ErrorCode::resources, broken_);
   }
 }
@@ -147,12 +147,12 @@ bool NcclComm::look() {
   const bool late = waited_us > timeout_seconds_ * 1e6;
   if (!late && host_.gone_peers().empty()) return true;
   if (!late && waited_us < 1e6) return true;  // what a peer sent before it left still arrives
-  abort(watched_.name, late ? "no end within the limit" : "a rank is gone");
+  break_up(watched_.name, late ? "no end within the limit" : "a rank is gone");
   return false;
 }
 
 // Kernels of the operation end, so that nobody waits for the stream for ever. The mutex is held.
-void NcclComm::abort(const std::string& where, const std::string& why) {
+void NcclComm::break_up(const std::string& where, const std::string& why) {
   const std::string gone = host_.gone_peers();
   broken_ = where + ": " + why + "; expected every rank to take part" + (gone.empty() ? "" : ", but " + gone) +
             "; look for the other ranks' own messages";

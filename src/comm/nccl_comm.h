@@ -66,7 +66,7 @@ class NcclComm {
   void note(cudaStream_t stream);
   void watch();
   bool look();  // false when the watch is over
-  void abort(const std::string& where, const std::string& why);
+  void break_up(const std::string& where, const std::string& why);
   std::string place() const;
   double limit_us();
 
