@@ -23,14 +23,33 @@ namespace {
 constexpr const char* kAdvice = "install OpenMPI: sudo apt-get install openmpi-bin";
 constexpr int kNoSuchProgram = 127;
 
+constexpr const char* kShared = "/dev/shm";
+constexpr const char* kFolder = ".d";  // at the end of its name
+
+std::string name_of(uid_t user) { return "sluice-" + std::to_string(user) + "-"; }
+
+// What runs have left whose starter was killed and could not clean up: tens of megabytes of memory each.
+void remove_leftovers() {
+  const std::string prefix = name_of(getuid());
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(kShared, ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.compare(0, prefix.size(), prefix) != 0 || entry.path().extension() != kFolder) continue;
+    const pid_t starter = std::atoi(name.c_str() + prefix.size());
+    if (starter <= 0 || kill(starter, 0) == 0 || errno != ESRCH) continue;
+    std::filesystem::remove_all(entry.path(), ignored);
+    std::filesystem::remove(std::filesystem::path(entry.path()).replace_extension(), ignored);
+  }
+}
+
 // What this run leaves in memory and files: the board, and a folder for what OpenMPI makes. Both go when it ends, also
 // after ranks were killed that could not clean up.
 class Traces {
  public:
   explicit Traces(int ranks)
-      : name_("/sluice-" + std::to_string(getuid()) + "-" + std::to_string(getpid()) + "-" +
+      : name_("/" + name_of(getuid()) + std::to_string(getpid()) + "-" +
               std::to_string(comm::host_clock_us() % 1'000'000)),
-        folder_("/dev/shm" + name_ + ".d"),
+        folder_(kShared + name_ + kFolder),
         board_(comm::Board::in_host(name_, ranks)) {
     std::error_code ignored;  // without it OpenMPI uses its own places
     std::filesystem::create_directory(folder_, ignored);
@@ -128,6 +147,7 @@ int exit_code(int status, const comm::Board& board) {
 }  // namespace
 
 int start_ranks(int ranks, int argc, char** argv) {
+  remove_leftovers();
   const Traces traces(ranks);
   setenv(kBoardVariable, traces.name().c_str(), 1);
   std::vector<std::string> line = command_line(traces, argc, argv);

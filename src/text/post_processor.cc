@@ -68,8 +68,9 @@ class Reader {
       const std::string at = place(place(where, "single"), i);
       if (const Json* token = items[i].find("SpecialToken")) {
         const std::string name = string_field(*token, "id", at);
-        const std::string entry = place(place(where, "special_tokens"), name);
-        const Json& ids = field(field(special, name, place(where, "special_tokens")), "ids", entry);
+        const std::string list = place(where, "special_tokens");
+        const std::string entry = place(list, name);
+        const Json& ids = field(field(special, name, list), "ids", entry);
         for (const Json& id : ids.as_array(entry)) (text_seen ? after : before).push_back(checked(id, entry));
         continue;
       }

@@ -199,10 +199,15 @@ def children(pid):
 
 
 def test_killed_starter_takes_all_along(mark):
-    run = start("sum", mark)
+    run = start("stop", mark)
+    while not any("T (stopped)" in status_of(pid) for pid in ranks_of(run)):
+        time.sleep(0.01)
     run.kill()
     run.communicate(timeout=LIMIT)
     assert gone(mark)
+    assert traces()  # nobody was left to remove it
+    assert probe("facts", "--tp", 2, "--who", 9, "--mark", mark).returncode == 0
+    assert not traces()  # the next run did
 
 
 def ranks_of(run):
