@@ -1,7 +1,7 @@
 // One request of the API while it is in work: what was asked for, and what its sequences have answered so far.
 //
-// Made by the readers of requests, run by Jobs, turned into bytes by a Reply. Used by the loop's thread; a long answer is
-// written by a worker, when nothing else refers to its job.
+// Made by the readers of requests, run by Jobs, turned into bytes by a Reply. Used by the loop's thread; a long answer
+// is written by a worker, when nothing else refers to its job.
 #pragma once
 
 #include <chrono>
