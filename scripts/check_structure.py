@@ -123,6 +123,13 @@ def borrowed_name_problems(root):
             for name in pattern.findall(path.read_text(encoding="utf-8"))]
 
 
+def test_name_problems(root):
+    """pytest collects nothing at all where two files of different folders have one name."""
+    first = {}
+    return [f"{path.relative_to(root)}: named like {first[path.name].relative_to(root)}"
+            for path in sorted((root / "tests").rglob("test_*.py")) if first.setdefault(path.name, path) != path]
+
+
 def token_path_problems(root):
     problems = []
     for where, name in SIX_HOPS:
@@ -158,6 +165,7 @@ def run(root):
         "no open marks": mark_problems(root),
         "the library does not print or exit": library_manners_problems(root),
         "no function is called like one of std": borrowed_name_problems(root),
+        "test files have names of their own": test_name_problems(root),
         "path of a token": token_path_problems(root),
         "no paths of a machine": leaked_path_problems(root),
     }
