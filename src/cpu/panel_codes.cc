@@ -18,7 +18,8 @@ void store(std::byte* to, __m128i v) { _mm_storeu_si128(reinterpret_cast<__m128i
 // rows are often a power of two apart, where few lines fit into the cache at once.
 Rows4 load_quad(const CodeRows& rows, int quad, std::int64_t byte) {
   Rows4 r;
-  for (int i = 0; i < 4; ++i) r.v[i] = load(rows[static_cast<std::size_t>(4 * quad + i)] + byte);
+  const auto first = static_cast<std::size_t>(quad) * 4;
+  for (std::size_t i = 0; i < 4; ++i) r.v[i] = load(rows[first + i] + byte);
   return r;
 }
 
