@@ -62,21 +62,35 @@ ConfigFile config_on_line(int argc, const char* const* argv) {
   return file;
 }
 
-std::map<std::string, int, std::less<>> toml_lines(std::string_view text) {
+std::map<std::string, int, std::less<>> toml_lines(std::string_view text, const std::string& path) {
   std::map<std::string, int, std::less<>> lines;
   std::string section;
+  bool in_list = false;
+  const auto add = [&](const std::string& name, int number) {
+    const auto [first, fresh] = lines.try_emplace(name, number);
+    if (fresh) return;
+    fail(ErrorCode::usage, fmt::format("{}, line {}: {} stands in line {} too", path, number, name, first->second),
+         "each section and each flag once");
+  };
   for (int number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = trimmed(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.empty() || line.front() == '#') continue;
-    if (line.front() == '[' && line.back() == ']') {
-      section = trimmed(line.substr(1, line.size() - 2));
-      lines.try_emplace(section, number);
+    if (in_list) {
+      in_list = line.back() != ']';
       continue;
     }
-    const std::string_view key = unquoted(trimmed(line.substr(0, line.find('='))));
-    lines.try_emplace(section.empty() ? std::string(key) : section + "." + std::string(key), number);
+    if (line.front() == '[' && line.back() == ']') {
+      section = trimmed(line.substr(1, line.size() - 2));
+      add(section, number);
+      continue;
+    }
+    const std::size_t equals = std::min(line.find('='), line.size());
+    const std::string_view key = unquoted(trimmed(line.substr(0, equals)));
+    const std::string_view value = trimmed(line.substr(std::min(equals + 1, line.size())));
+    in_list = value.starts_with('[') && !value.ends_with(']') && value.find(']') == std::string_view::npos;
+    add(section.empty() ? std::string(key) : section + "." + std::string(key), number);
   }
   return lines;
 }
@@ -85,17 +99,28 @@ void check_config_section(const ConfigFile& file, const std::string& section) {
   if (!is_command(section)) bad(file, section, "[" + section + "] is no command", "a section like [serve]");
 }
 
-void check_config_flag(const ConfigFile& file, const std::string& section, const std::string& name) {
+std::string check_config_flag(const ConfigFile& file, const std::string& section, const std::string& name) {
   if (section.empty()) bad(file, name, "\"" + name + "\" stands in no section", "a section like [serve] above it");
   check_config_section(file, section);
   Options unused;
   for (const Flag& flag : flag_table(unused)) {
-    if (applies_to(flag, section) && has_name(flag, name)) return;
+    if (applies_to(flag, section) && has_name(flag, name)) return long_name(flag);
   }
   std::string command = section;
   std::replace(command.begin(), command.end(), '.', ' ');
   bad(file, section + "." + name, "\"" + name + "\" is no flag of sluice " + command,
       "one of those that sluice " + command + " --help lists");
+}
+
+void check_config_value(const ConfigFile& file, const std::string& section, const std::string& name,
+                        const std::vector<std::string>& values, std::set<std::string>& seen) {
+  const std::string flag = check_config_flag(file, section, name);
+  if (values.empty() || (values.size() == 1 && values.front().empty())) {
+    bad(file, section + "." + name, "\"" + name + "\" has an empty value", "a value, or no such line");
+  }
+  if (!seen.insert(section + "." + flag).second) {
+    bad(file, section + "." + name, "\"" + name + "\" comes twice, maybe under its other name", "each flag once");
+  }
 }
 
 std::string config_note(const ConfigFile& file, const std::string& message, const std::string& command) {

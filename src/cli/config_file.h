@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,11 +20,15 @@ struct ConfigFile {
 // The file that --config names on the line, not read yet.
 ConfigFile config_on_line(int argc, const char* const* argv);
 
-// Lines of the sections and keys of a TOML file.
-std::map<std::string, int, std::less<>> toml_lines(std::string_view text);
+// Lines of the sections and keys of a TOML file. Throws Error(usage) with `path` and line for one that comes twice.
+std::map<std::string, int, std::less<>> toml_lines(std::string_view text, const std::string& path);
 
-// Throws Error(usage) with file and line unless `name` is a flag of the command `section` ("eval.gsm8k").
-void check_config_flag(const ConfigFile& file, const std::string& section, const std::string& name);
+// Throws Error(usage) with file and line unless `name` is a flag of the command `section` ("eval.gsm8k"). Returns the
+// flag's long name, which `name` may be an alias of.
+std::string check_config_flag(const ConfigFile& file, const std::string& section, const std::string& name);
+// Throws for a flag without a value (the default would be a guess) and for one that `seen` has under another name.
+void check_config_value(const ConfigFile& file, const std::string& section, const std::string& name,
+                        const std::vector<std::string>& values, std::set<std::string>& seen);
 // The same for a section without a flag.
 void check_config_section(const ConfigFile& file, const std::string& section);
 

@@ -43,8 +43,9 @@ std::vector<YamlFlag> read_yaml_flags(const std::string& text, const std::string
     if (!entry.first.IsScalar()) bad_yaml(path, entry.first.Mark().line, "a name that is no word");
     std::string name = entry.first.Scalar();
     std::replace(name.begin(), name.end(), '_', '-');
-    if (entry.second.IsNull()) continue;  // as if it were not there
-    flags.push_back({name, values_of(entry.second, path), entry.first.Mark().line + 1});
+    const bool nothing = entry.second.IsNull();  // whoever reads the flag refuses it
+    flags.push_back(
+        {name, nothing ? std::vector<std::string>() : values_of(entry.second, path), entry.first.Mark().line + 1});
   }
   return flags;
 }

@@ -8,7 +8,7 @@ namespace sluice::cli {
 
 struct YamlFlag {
   std::string name;                 // with dashes for underscores
-  std::vector<std::string> values;  // one, or those of a list; a switch has "true" or "false"
+  std::vector<std::string> values;  // one, or those of a list; none for null; a switch has "true" or "false"
   int line;                         // from 1
 };
 

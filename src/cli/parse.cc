@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "cli/config_file.h"
@@ -176,16 +177,18 @@ class ConfigReader : public CLI::ConfigTOML {
  private:
   std::vector<CLI::ConfigItem> from_yaml(const std::string& text) const {
     std::vector<CLI::ConfigItem> found;
+    std::set<std::string> seen;
     for (YamlFlag& flag : read_yaml_flags(text, file_.path)) {
       file_.lines.try_emplace(command_ + "." + flag.name, flag.line);
-      check_config_flag(file_, command_, flag.name);
+      check_config_value(file_, command_, flag.name, flag.values, seen);
       found.push_back({parents_of(command_), flag.name, std::move(flag.values)});
     }
     return found;
   }
 
   std::vector<CLI::ConfigItem> from_toml(const std::string& text) const {
-    file_.lines = toml_lines(text);
+    file_.lines = toml_lines(text, file_.path);
+    std::set<std::string> seen;
     std::istringstream stream(text);
     std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(stream);
     for (const CLI::ConfigItem& item : found) {
@@ -193,7 +196,7 @@ class ConfigReader : public CLI::ConfigTOML {
       for (const std::string& parent : item.parents) section += (section.empty() ? "" : ".") + parent;
       if (item.name == "--") continue;  // the end of a section
       if (item.name != "++") {
-        check_config_flag(file_, section, item.name);
+        check_config_value(file_, section, item.name, item.inputs, seen);
       } else if (file_.lines.contains(section)) {  // the library opens "eval" for "eval.gsm8k" too
         check_config_section(file_, section);
       }
@@ -211,6 +214,18 @@ std::string flag_without_value(int argc, const char* const* argv) {
     const std::string_view word = argv[i];
     if (word.starts_with("--") && word.find('=') == word.size() - 1)
       return std::string(word.substr(0, word.size() - 1));
+  }
+  return "";
+}
+
+// "SLUICE_API_KEY" for a variable without a value that the library takes for none, unless the flag is set elsewhere.
+std::string empty_variable(const CLI::App& app) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  for (const CLI::Option* option : at->get_options()) {
+    const std::string variable = option->get_envname();
+    const char* value = variable.empty() || option->count() > 0 ? nullptr : std::getenv(variable.c_str());
+    if (value != nullptr && *value == '\0') return variable;
   }
   return "";
 }
@@ -260,6 +275,10 @@ Parsed parse(int argc, const char* const* argv, const std::string& version) {
     const std::string help = "sluice " + command + (command.empty() ? "--help" : " --help") + " lists the flags";
     const std::string notes = environment_note(e.what(), chosen) + config_note(file, e.what(), chosen);
     return finished("sluice: " + printable(e.what() + notes) + "\n" + help, 2);
+  }
+  if (const std::string name = empty_variable(app); !name.empty()) {
+    return finished(fmt::format("sluice: {0} is set to nothing; expected a value, or {0} not set (unset {0})", name),
+                    2);
   }
   const std::string command = chosen_command(app);
   Parsed parsed;

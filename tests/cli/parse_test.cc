@@ -149,8 +149,20 @@ TEST(Parse, AnEmptyTextIsNoValue) {
     EXPECT_EQ(p.exit_code, 2) << flag;
     EXPECT_NE(p.text.find(std::string(flag) + ": an empty value"), std::string::npos) << p.text;
   }
-  setenv("SLUICE_API_KEY", "", 1);  // as if it were not set
-  EXPECT_FALSE(parse_words({"serve", "m"}).done);
+}
+
+TEST(Parse, AVariableThatIsSetToNothingIsRefusedByName) {
+  for (const char* variable : {"SLUICE_API_KEY", "SLUICE_PORT", "SLUICE_ENABLE_METRICS"}) {
+    setenv(variable, "", 1);
+    const Parsed p = parse_words({"serve", "m"});
+    EXPECT_EQ(p.exit_code, 2) << variable;
+    EXPECT_NE(p.text.find(std::string(variable) + " is set to nothing"), std::string::npos) << p.text;
+    EXPECT_FALSE(parse_words({"doctor"}).done) << "a flag of another command";
+    EXPECT_EQ(parse_words({"serve", "--help"}).exit_code, 0);
+    unsetenv(variable);
+  }
+  setenv("SLUICE_API_KEY", "", 1);
+  EXPECT_EQ(parse_words({"serve", "m", "--api-key", "k"}).options.api_key, "k");
   unsetenv("SLUICE_API_KEY");
 }
 
@@ -178,6 +190,26 @@ INSTANTIATE_TEST_SUITE_P(Mistakes, ConfigText,
                                            std::vector{"h.yaml", "host: h\nport: 70000\n", "2"},
                                            std::vector{"i.yaml", "host: h\nport: [[1]]\n", "2: a list inside a list"},
                                            std::vector{"j.yaml", "- port\n", "1: the file is no map"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Empty, ConfigText,
+    ::testing::Values(std::vector{"k.yaml", "host: h\napi-key:\n", "2: \"api-key\" has an empty value"},
+                      std::vector{"l.yaml", "api_key: ~\n", "1: \"api-key\" has an empty value"},
+                      std::vector{"m.yaml", "api-key: null\n", "1: \"api-key\" has an empty value"},
+                      std::vector{"n.yaml", "api-key: \"\"\n", "1: \"api-key\" has an empty value"},
+                      std::vector{"o.yaml", "port:\n", "1: \"port\" has an empty value"},
+                      std::vector{"p.toml", "[serve]\napi-key = \"\"\n", "2: \"api-key\" has an empty value"},
+                      std::vector{"q.toml", "[serve]\nport =\n", "2: \"port\" has an empty value"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Twice, ConfigText,
+    ::testing::Values(std::vector{"r.yaml", "port: 1\nhost: h\nport: 2\n", "1: \"port\" comes twice"},
+                      std::vector{"s.yaml", "log-level: info\nlog_level: debug\n", "1: \"log-level\" comes twice"},
+                      std::vector{"t.yaml", "keep-alive-timeout: 1\ntimeout-keep-alive: 2\n",
+                                  "2: \"timeout-keep-alive\" comes twice"},
+                      std::vector{"u.toml", "[serve]\nport = 1\n[eval.gsm8k]\n[serve]\n",
+                                  "4: serve stands in line 1 too"},
+                      std::vector{"v.toml", "[serve]\nport = 1\nport = 2\n", "3: serve.port stands in line 2 too"}));
 
 TEST(Parse, AConfigFileMayHaveSectionsOfOtherCommandsAndOtherNamesOfFlags) {
   const std::string path = ::testing::TempDir() + "good.toml";
