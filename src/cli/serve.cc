@@ -74,6 +74,7 @@ server::ServerOptions server_options(const Options& o) {
     fail(ErrorCode::usage, "--sampling-defaults " + o.sampling_defaults, "model or openai");
   }
   s.sampling_from_model = o.sampling_defaults == "model";
+  s.metrics = o.enable_metrics;
   s.max_queued_requests = o.max_queued_requests;
   s.max_queued_tokens = o.max_queued_tokens;
   s.drain_seconds = o.drain_timeout;

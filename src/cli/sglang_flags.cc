@@ -5,6 +5,7 @@
 
 #include "checkpoint/adapter.h"
 #include "core/error.h"
+#include "core/json.h"
 
 namespace sluice::cli {
 namespace {
@@ -187,6 +188,17 @@ std::string adapted_modules(const SglangUse& use) {
   return text.empty() ? text : text + ")";
 }
 
+// Nothing reads the options of the loader; what is no JSON is a mistake all the same.
+void check_json(const SglangUse& use) {
+  if (use.flag->names != "--model-loader-extra-config") return;
+  try {
+    if (Json::parse(use.value, "--model-loader-extra-config").is_object()) return;
+  } catch (const Error& e) {
+    fail(ErrorCode::usage, e.what(), "a JSON object");
+  }
+  fail(ErrorCode::usage, spoken(use), "a JSON object");
+}
+
 }  // namespace
 
 std::span<const SglangFlag> sglang_flags() { return kFlags; }
@@ -195,6 +207,7 @@ std::vector<std::string> sglang_notes(const std::vector<SglangUse>& uses) {
   std::vector<std::string> notes;
   for (const SglangUse& use : uses) {
     const SglangFlag& f = *use.flag;
+    check_json(use);
     const std::string what = spoken(use) + adapted_modules(use) + ": " + std::string(f.outcome);
     if (f.rule == Rule::never) fail(ErrorCode::unsupported, what, "", "leave the flag out");
     if (f.rule == Rule::only && !has_word(f.accepted, use.value)) {

@@ -182,7 +182,7 @@ Finish ApiServer::abort_request(const std::string& text, const ServedModel&, Ran
   if (body.flag("abort_all").value_or(false)) {
     return [](ApiServer& s, const Exchange& exchange) {
       s.refuse_readings(400, kAborted);
-      s.jobs_.abort_all(400, kAborted);
+      s.jobs_.abort_requests();
       s.reply(exchange, 200, "{\"success\":true}");
     };
   }

@@ -33,6 +33,16 @@ SamplingDefaults defaults_of(const ckpt::GenerationConfig& g) {
   return d;
 }
 
+std::string failure_text(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "unknown";
+  }
+}
+
 Random seeded(std::uint64_t seed) {
   if (seed != 0) return Random(seed);
   std::random_device device;
@@ -55,7 +65,7 @@ ApiServer::ApiServer(const ServerOptions& options, LoadModel load, LogSink log)
       drain_limit_(loop_,
                    [this] {
                      say(fmt::format("{} requests were still in work and are ended", open_requests()));
-                     end_all();
+                     end_all(503, "the server is shutting down");
                    }),
       drain_poll_(loop_, [this] { check_drained(); }) {
   raise_descriptor_limit();
@@ -98,7 +108,7 @@ void ApiServer::on_wake() {
   if (state == EngineThread::State::failed) {
     draining_ = true;
     http_->drain();
-    end_all();
+    end_all(500, "the engine has failed: " + failure_text(engine_.failure()));
     return check_drained();  // run() throws what it failed with
   }
   if (state == EngineThread::State::ready && !served_) on_ready();
@@ -147,10 +157,9 @@ void ApiServer::drain() {
   check_drained();
 }
 
-void ApiServer::end_all() {
-  constexpr const char* kWhy = "the server is shutting down";
-  refuse_readings(503, kWhy);
-  jobs_.abort_all(503, kWhy);
+void ApiServer::end_all(int status, const std::string& why) {
+  refuse_readings(status, why);
+  jobs_.abort_all(status, why);
 }
 
 // Ends once all answers have left, or soon after the last one was made: a client may keep its side open.

@@ -100,7 +100,7 @@ class ApiServer : private http::Handler {
   void on_ready();
   void on_signal(int signal);
   void drain();
-  void end_all();
+  void end_all(int status, const std::string& why);
   void check_drained();
   std::int64_t open_requests() const { return jobs_.open_requests() + std::ssize(readings_); }
   void log_activity();

@@ -17,6 +17,10 @@ constexpr std::int64_t kMostAnswers = 128;
 constexpr std::int64_t kMostTopLogprobs = 20;
 constexpr std::size_t kMostMessages = 10000;
 constexpr std::size_t kMostShown = 100;
+// Of the template, which the request has a field for or the model decides.
+constexpr std::array<std::string_view, 8> kReserved = {
+    "messages",  "tools",     "documents",       "add_generation_prompt",
+    "bos_token", "eos_token", "raise_exception", "strftime_now"};
 constexpr std::array<std::string_view, 6> kRoles = {"system", "developer", "user", "assistant", "tool", "function"};
 
 [[noreturn]] void bad_message(std::size_t index, const std::string& what) {
@@ -91,7 +95,12 @@ Json template_variables(const Fields& body) {
   if (const auto effort = body.text("reasoning_effort")) variables.emplace_back("reasoning_effort", Json(*effort));
   if (const Json* more = body.find("chat_template_kwargs")) {
     if (!more->is_object()) body.bad("chat_template_kwargs", "expected an object");
-    for (const auto& [name, value] : more->as_object("")) variables.emplace_back(name, value);
+    for (const auto& [name, value] : more->as_object("")) {
+      if (std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end()) {
+        body.bad("chat_template_kwargs", fmt::format("\"{}\" is not for a request to set there", name));
+      }
+      variables.emplace_back(name, value);
+    }
   }
   return variables.empty() ? Json() : Json(std::move(variables));
 }
@@ -122,7 +131,11 @@ RenderedChat render_by_template(const Fields& body, const ServedModel& m, const 
 RenderedChat render_by_harmony(const Fields& body, const ServedModel& m, const Json& messages) {
   text::HarmonyOptions options;
   options.current_date = today();
-  options.reasoning_effort = body.text("reasoning_effort").value_or(options.reasoning_effort);
+  const Json variables = template_variables(body);  // of which the effort alone has a meaning here
+  if (const Json* effort = variables.find("reasoning_effort")) {
+    if (!effort->is_string()) body.bad("reasoning_effort", "expected a string");
+    options.reasoning_effort = effort->as_string("reasoning_effort");
+  }
   options.add_generation_prompt = body.flag("add_generation_prompt").value_or(true);
   const auto pieces = text::render_harmony(messages, options);
   RenderedChat out;
@@ -181,6 +194,8 @@ Ask read_chat(const Json& json, const ServedModel& m, Random& random) {
   Ask ask;
   ask.model = checked_model(body, m);
   refuse_unsupported(body);
+  refuse_all(body, std::array{"prompt", "input_ids"}, "stands beside messages; expected one of them");
+  refuse_all(body, std::array{"sampling_params"}, "is a field of /generate; here its fields stand in the body itself");
   ask.id = body.text("rid").value_or(new_id("chatcmpl-", random));
   ask.created = unix_time();
   ask.n = body.integer("n", 1, kMostAnswers).value_or(1);
@@ -196,10 +211,7 @@ Ask read_chat(const Json& json, const ServedModel& m, Random& random) {
   }
   ask.rules.separate_thoughts = body.flag("separate_reasoning").value_or(true);
   ask.prompts.push_back({std::move(chat.ids), std::move(chat.text)});
-  const auto old = body.integer("max_tokens", 0, INT32_MAX);
-  const auto asked = body.integer("max_completion_tokens", 0, INT32_MAX);
-  set_length(m, asked ? asked : old, std::nullopt, asked ? "max_completion_tokens" : "max_tokens", ask);
-  read_least(body, "min_tokens", ask);
+  read_lengths(body, m, std::nullopt, ask);
   return ask;
 }
 

@@ -1,6 +1,8 @@
 // POST /v1/completions: fields > Ask.
 #include <fmt/core.h>
 
+#include <array>
+
 #include "server/api_error.h"
 #include "server/openai.h"
 
@@ -67,6 +69,8 @@ Ask read_completion(const Json& json, const ServedModel& m, Random& random) {
   Ask ask;
   ask.model = checked_model(body, m);
   refuse_unsupported(body);
+  refuse_all(body, std::array{"messages", "input_ids"}, "stands beside prompt; expected one of them");
+  refuse_all(body, std::array{"sampling_params"}, "is a field of /generate; here its fields stand in the body itself");
   ask.id = body.text("rid").value_or(new_id("cmpl-", random));
   ask.created = unix_time();
   ask.n = body.integer("n", 1, kMostAnswers).value_or(1);
@@ -82,9 +86,7 @@ Ask read_completion(const Json& json, const ServedModel& m, Random& random) {
   ask.request.prompt_logprobs = ask.logprobs && ask.echo;
   ask.request.prompt_top_logprobs = ask.request.prompt_logprobs ? ask.request.top_logprobs : 0;
   ask.prompts = read_prompts(body, m);
-  const auto asked = body.integer("max_tokens", 0, INT32_MAX);
-  set_length(m, asked, kDefaultNewTokens, "max_tokens", ask);
-  read_least(body, "min_tokens", ask);
+  read_lengths(body, m, kDefaultNewTokens, ask);
   return ask;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "server/api_error.h"
@@ -12,13 +13,31 @@ namespace {
 
 constexpr std::size_t kMostNameBytes = 100;
 
+// The field of the first integer that a message like "... integer 9223372036854775808 does not fit ..." is about; empty
+// in a list.
+std::string name_of_integer(const std::string& body, const std::string& message) {
+  constexpr std::string_view kBefore = "integer ";
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t begin = message.find(kBefore) + kBefore.size();
+  const std::size_t number = body.find(message.substr(begin, message.find(' ', begin) - begin));
+  if (number == std::string::npos || number == 0) return "";
+  const std::size_t colon = body.find_last_not_of(kBlank, number - 1);
+  if (colon == std::string::npos || colon == 0 || body[colon] != ':') return "";
+  const std::size_t end = body.find_last_not_of(kBlank, colon - 1);
+  if (end == std::string::npos || end == 0 || body[end] != '"') return "";
+  const std::size_t quote = body.rfind('"', end - 1);
+  return quote == std::string::npos ? "" : body.substr(quote + 1, std::min(end - quote - 1, kMostNameBytes));
+}
+
 }  // namespace
 
 Json parse_body(const std::string& body) {
   try {
     return Json::parse(body, "body");
   } catch (const Error& e) {
-    throw ApiError(400, e.what(), "", "invalid_json");
+    const std::string message = e.what();
+    if (message.find("does not fit in 64 bits") == std::string::npos) throw ApiError(400, message, "", "invalid_json");
+    throw ApiError(400, message, name_of_integer(body, message), "invalid_value");
   }
 }
 
@@ -51,7 +70,7 @@ std::optional<std::int64_t> Fields::integer(const char* name, std::int64_t least
   if (field == nullptr) return std::nullopt;
   if (!field->is_number()) bad(name, fmt::format("found {}; expected an integer", field->type_name()));
   const double value = field->as_number(name);
-  if (!field->is_int() && (value != static_cast<double>(static_cast<std::int64_t>(value)) || value > 9e15)) {
+  if (!field->is_int() && (value != static_cast<double>(static_cast<std::int64_t>(value)) || std::abs(value) > 9e15)) {
     bad(name, fmt::format("{} is no integer", value));
   }
   const std::int64_t whole = field->as_int(name);

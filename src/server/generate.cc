@@ -127,6 +127,30 @@ void read_parameter_list(const Json::Array& list, const Fields& body, const Serv
   }
 }
 
+// What stands inside sampling_params, or is a name of OpenAI's for it.
+constexpr std::array kInside = {"max_new_tokens",
+                                "min_new_tokens",
+                                "max_tokens",
+                                "min_tokens",
+                                "stop",
+                                "max_completion_tokens",
+                                "temperature",
+                                "stop_token_ids",
+                                "top_p",
+                                "frequency_penalty",
+                                "presence_penalty",
+                                "repetition_penalty",
+                                "top_k",
+                                "logit_bias",
+                                "min_p",
+                                "n",
+                                "seed",
+                                "sampling_seed",
+                                "ignore_eos",
+                                "skip_special_tokens",
+                                "no_stop_trim",
+                                "include_stop_str_in_output"};
+
 class GenerateReply : public Reply {
  public:
   GenerateReply(const Job& job, const ServedModel& model)
@@ -153,6 +177,7 @@ class GenerateReply : public Reply {
   static std::string finish_reason(const Choice& choice) {
     if (choice.open()) return "null";
     if (choice.finish == "length") return fmt::format("{{\"type\":\"length\",\"length\":{}}}", choice.tokens);
+    if (choice.finish == "abort") return R"({"type":"abort","message":"the request was aborted"})";
     return "{\"type\":\"stop\",\"matched\":" + matched_stop(choice) + "}";
   }
 
@@ -215,6 +240,9 @@ class GenerateReply : public Reply {
 Ask read_generate(const Json& json, const ServedModel& m, Random& random) {
   const Fields body(json);
   refuse_unsupported(body);
+  refuse_all(body, kInside,
+             "belongs into sampling_params (max_tokens as max_new_tokens, min_tokens as min_new_tokens)");
+  refuse_all(body, std::array{"prompt", "messages"}, "is a field of OpenAI's endpoints; expected text or input_ids");
   Ask ask;
   ask.model = m.name;
   ask.keep_ids = ask.cumulative = true;

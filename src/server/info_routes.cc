@@ -163,6 +163,7 @@ void ApiServer::version(const Exchange& exchange) {
 }
 
 void ApiServer::metrics_page(const Exchange& exchange) {
+  if (!options_.metrics) throw ApiError(404, "--enable-metrics is false", "", "not_found");
   metrics_.connections = http_->connections();
   metrics_.open_requests = open_requests();
   metrics_.loop_cpu_seconds = thread_cpu_seconds();

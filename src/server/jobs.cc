@@ -60,6 +60,9 @@ void Jobs::set_text(const text::Tokenizer& tokenizer, const ThoughtTokens& thoug
 }
 
 void Jobs::admit(const Ask& ask) const {
+  if (named(ask.id) != nullptr) {
+    throw ApiError(400, "a request with this id is in work; expected another one", "rid", "invalid_value");
+  }
   const std::int64_t wanted = std::ssize(ask.prompts) * ask.n;
   const std::int64_t most = most_sequences();
   if (wanted > most) {
@@ -271,12 +274,37 @@ void Jobs::abort_all(int status, const std::string& why) {
 }
 
 bool Jobs::abort(const std::string& id) {
-  std::vector<Job*> named;
+  Job* const job = named(id);
+  if (job != nullptr) end_early(*job);
+  return job != nullptr;
+}
+
+void Jobs::abort_requests() {
+  std::vector<Job*> requests;
   for (const auto& [job, owner] : jobs_) {
-    if (job->ask.id == id) named.push_back(job);
+    if (!job->ask.model.empty()) requests.push_back(job);  // a health check names none
   }
-  for (Job* job : named) fail(*job, 400, "the request was aborted");
-  return !named.empty();
+  for (Job* job : requests) end_early(*job);
+}
+
+void Jobs::end_early(Job& job) {
+  for (std::size_t i = 0; i < job.choices.size(); ++i) {
+    Choice& choice = job.choices[i];
+    if (!choice.open()) continue;
+    forget_ticket(choice.ticket);
+    choice.finish = "abort";
+    Delta rest;
+    end_choice(job, choice, rest);
+    send(job, i, rest);
+  }
+  finish(job);
+}
+
+Job* Jobs::named(const std::string& id) const {
+  for (const auto& [job, owner] : jobs_) {
+    if (job->ask.id == id) return job;
+  }
+  return nullptr;
 }
 
 }  // namespace sluice::server

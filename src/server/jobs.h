@@ -34,14 +34,16 @@ class Jobs {
   void set_text(const text::Tokenizer& tokenizer, const ThoughtTokens& thoughts);
 
   using MakeReply = std::function<std::unique_ptr<Reply>(const Job&)>;
-  // Throws ApiError 429 when there is no room, 400 when there never will be.
+  // Throws ApiError 429 when there is no room, 400 when there never will be or the id is in use.
   void start(Ask ask, const MakeReply& reply, const std::shared_ptr<http::Exchange>& exchange);
 
   void on_events(std::vector<TicketEvent> events);
   // Ends all: a stream that has begun with an event, the others with this status.
   void abort_all(int status, const std::string& why);
-  // Ends the requests with this id; false when there are none.
+  // Ends the request with this id with what it has so far and the reason "abort"; false when there is none.
   bool abort(const std::string& id);
+  // The same for all but health checks.
+  void abort_requests();
 
   std::int64_t most_sequences() const { return limits_.running + limits_.queued; }
   std::int64_t open_requests() const { return std::ssize(jobs_) + writing_; }
@@ -55,11 +57,13 @@ class Jobs {
   };
 
   void admit(const Ask& ask) const;
+  Job* named(const std::string& id) const;  // nullptr when there is none
   void submit(Job& job, std::size_t index);
   void on_event(Place& place, TicketEvent& event);
   void take_token(Job& job, Choice& choice, engine::Event& event, Delta& delta);
   void end_choice(Job& job, Choice& choice, Delta& delta);
   void send(Job& job, std::size_t choice, Delta& delta);
+  void end_early(Job& job);
   void fail(Job& job, int status, const std::string& why);
   void forget_ticket(Ticket ticket);
   void finish(Job& job);

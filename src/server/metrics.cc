@@ -25,7 +25,7 @@ class Page {
                    value);
   }
   void histogram(const char* name, const char* help, const Histogram& h) {
-    h.append_to(text_, std::string("sluice:") + name, help);
+    h.append_to(text_, std::string("sluice:") + name, help, label_);
   }
   std::string take() { return std::move(text_); }
 
@@ -121,15 +121,17 @@ void Histogram::observe(double value) {
   ++count_;
 }
 
-void Histogram::append_to(std::string& out, const std::string& name, const std::string& help) const {
+void Histogram::append_to(std::string& out, const std::string& name, const std::string& help,
+                          const std::string& label) const {
   out += fmt::format("# HELP {0} {1}\n# TYPE {0} histogram\n", name, help);
   std::int64_t below = 0;
   for (std::size_t i = 0; i < bounds_.size(); ++i) {
     below += counts_[i];
-    fmt::format_to(std::back_inserter(out), "{}_bucket{{le=\"{}\"}} {}\n", name, bounds_[i], below);
+    fmt::format_to(std::back_inserter(out), "{}_bucket{{{},le=\"{}\"}} {}\n", name, label, bounds_[i], below);
   }
-  fmt::format_to(std::back_inserter(out), "{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name, count_,
-                 sum_);
+  fmt::format_to(std::back_inserter(out),
+                 "{0}_bucket{{{3},le=\"+Inf\"}} {1}\n{0}_sum{{{3}}} {2}\n{0}_count{{{3}}} {1}\n", name, count_, sum_,
+                 label);
 }
 
 Metrics::Metrics()

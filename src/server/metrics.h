@@ -17,7 +17,8 @@ class Histogram {
  public:
   explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
   void observe(double value);
-  void append_to(std::string& out, const std::string& name, const std::string& help) const;
+  // `label`: model_name="...", in every sample.
+  void append_to(std::string& out, const std::string& name, const std::string& help, const std::string& label) const;
   double sum() const { return sum_; }
   std::int64_t count() const { return count_; }
 

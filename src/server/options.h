@@ -22,6 +22,7 @@ struct ServerOptions {
   double drain_seconds = 30;           // for requests in work after SIGTERM
   double log_seconds = 10;             // between two log lines; 0 = none
   bool log_requests = false;
+  bool metrics = true;     // GET /metrics
   std::uint64_t seed = 0;  // of requests without one; 0 = of its own
   http::ServerLimits http;
 };

@@ -35,6 +35,29 @@ std::string nothing_at(const http::Request& request) {
   return fmt::format("there is nothing at {}", request.path.substr(0, 200));
 }
 
+// A body is JSON in UTF-8 as it is, of which ASCII is a part.
+void check_type(const http::Request& request) {
+  const std::string* type = request.headers.find("content-type");
+  if (type != nullptr && strcasestr(type->c_str(), "json") == nullptr) {
+    throw ApiError(415, fmt::format("the body is of type {}; expected application/json", type->substr(0, 100)));
+  }
+  constexpr std::string_view kCharset = "charset=";
+  const char* set = type == nullptr ? nullptr : strcasestr(type->c_str(), kCharset.data());
+  if (set != nullptr) {
+    std::string name = set + kCharset.size();
+    std::erase(name, '"');
+    name = name.substr(0, name.find_first_of("; \t"));
+    const auto is = [&](const char* known) { return strcasecmp(name.c_str(), known) == 0; };
+    if (!is("utf-8") && !is("utf8") && !is("us-ascii")) {
+      throw ApiError(415, fmt::format("the body is in {}; expected utf-8", name.substr(0, 100)));
+    }
+  }
+  const std::string* encoding = request.headers.find("content-encoding");
+  if (encoding != nullptr && !encoding->empty() && strcasecmp(encoding->c_str(), "identity") != 0) {
+    throw ApiError(415, fmt::format("the body is sent as {}; expected no Content-Encoding", encoding->substr(0, 100)));
+  }
+}
+
 std::string allowed_methods(const http::Request& request) {
   http::Request none;
   none.path = request.path;
@@ -100,10 +123,7 @@ void ApiServer::check_admission(const http::Request& request) const {
   const Route* route = Route::find(request, allowed);
   if (route == nullptr && allowed.empty()) throw ApiError(404, nothing_at(request), "", "not_found");
   if (route == nullptr) throw ApiError(405, fmt::format("{} is for {}", request.path, allowed));
-  const std::string* type = request.headers.find("content-type");
-  if (route->method == "POST" && type != nullptr && strcasestr(type->c_str(), "json") == nullptr) {
-    throw ApiError(415, fmt::format("the body is of type {}; expected application/json", type->substr(0, 100)));
-  }
+  if (route->method == "POST") check_type(request);
   if (!route->needs_model) return;
   if (draining_) throw ApiError(503, "the server is shutting down", "", "shutting_down");
   if (!served_) throw ApiError(503, "the model is being loaded", "", "loading");

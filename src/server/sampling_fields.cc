@@ -29,7 +29,8 @@ void read_bias(const Fields& fields, const ServedModel& model, engine::Sampling&
   for (const auto& [name, value] : entries) {
     std::int32_t token = -1;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
-    if (error != std::errc() || end != name.data() + name.size() || token < 0 || token >= model.vocab) {
+    const bool whole = error == std::errc() && end == name.data() + name.size();
+    if (!whole || token < 0 || token >= model.vocab || name != std::to_string(token)) {  // "05" would be "5" again
       fields.bad("logit_bias", fmt::format("\"{}\" is no token id in 0 to {}", name.substr(0, 40), model.vocab - 1));
     }
     if (!value.is_number() || !(value.as_number(name) >= -100 && value.as_number(name) <= 100)) {
@@ -69,6 +70,7 @@ void read_sampling(const Fields& f, const ServedModel& model, Random& random, As
   const SamplingDefaults& d = model.sampling;
   s.temperature = real(f, "temperature", 0, kMostTemperature, d.temperature);
   s.top_p = real(f, "top_p", 0, 1, d.top_p);
+  if (f.find("top_p") != nullptr && s.top_p <= 0) f.bad("top_p", "expected more than 0, at most 1");
   s.min_p = real(f, "min_p", 0, 1, d.min_p);
   const std::int64_t top_k = f.integer("top_k", -1, INT32_MAX).value_or(d.top_k);
   s.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(top_k, 0));
@@ -90,7 +92,34 @@ void read_scheduling(const Fields& f, Ask& ask) {
 }
 
 void read_least(const Fields& f, const char* name, Ask& ask) {
-  ask.rules.least_tokens = ask.request.min_new_tokens = f.integer(name, 0, INT32_MAX).value_or(0);
+  const std::int64_t least = f.integer(name, 0, INT32_MAX).value_or(0);
+  if (least > ask.request.max_new_tokens) {
+    f.bad(name,
+          fmt::format("{} is more than the {} tokens that the answer may have", least, ask.request.max_new_tokens));
+  }
+  ask.rules.least_tokens = ask.request.min_new_tokens = least;
+}
+
+void read_lengths(const Fields& f, const ServedModel& m, std::optional<std::int64_t> otherwise, Ask& ask) {
+  const char* most = "max_tokens";
+  std::optional<std::int64_t> asked = f.integer(most, 0, INT32_MAX);
+  for (const char* name : {"max_completion_tokens", "max_new_tokens"}) {
+    const auto other = f.integer(name, 0, INT32_MAX);
+    if (!other) continue;
+    if (asked && *other != *asked) f.bad(name, fmt::format("{} where {} is {}", *other, most, *asked));
+    asked = other;
+    most = name;
+  }
+  set_length(m, asked, otherwise, most, ask);
+  const bool both = f.find("min_tokens") != nullptr && f.find("min_new_tokens") != nullptr;
+  if (both) f.bad("min_new_tokens", "stands beside min_tokens; expected one of them");
+  read_least(f, f.find("min_new_tokens") != nullptr ? "min_new_tokens" : "min_tokens", ask);
+}
+
+void refuse_all(const Fields& fields, std::span<const char* const> others, const char* why) {
+  for (const char* name : others) {
+    if (fields.find(name) != nullptr) fields.bad(name, why);
+  }
 }
 
 void read_stream(const Fields& f, Ask& ask) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 
 #include "server/fields.h"
@@ -23,8 +24,16 @@ void read_stream(const Fields& fields, Ask& ask);
 // priority, and the salt of the prefix cache.
 void read_scheduling(const Fields& fields, Ask& ask);
 
-// The least number of tokens of an answer.
+// The least and the most tokens of an answer under all their names in a body of OpenAI's endpoints. After the prompts
+// were read; `otherwise` as for set_length.
+void read_lengths(const Fields& fields, const ServedModel& model, std::optional<std::int64_t> otherwise, Ask& ask);
+
+// The least number of tokens of an answer; after set_length.
 void read_least(const Fields& fields, const char* name, Ask& ask);
+
+// Throws for the fields of another endpoint that would change the answer: where `others` has a field, `why` says what
+// to do.
+void refuse_all(const Fields& fields, std::span<const char* const> others, const char* why);
 
 // What nothing here can do, each with a reason. unsupported.cc.
 void refuse_unsupported(const Fields& fields);

@@ -80,8 +80,11 @@ constexpr std::array kTable = {
     Unsupported{"samplers", kNoFilter},
     Unsupported{"repeat_penalty", "its name is repetition_penalty", 1},
     Unsupported{"n_predict", "its name is max_tokens", -1},
+    Unsupported{"repeat_last_n", "repetition_penalty looks at the prompt and the whole answer", 0},
+    Unsupported{"max_output_tokens", "its name is max_tokens, in /generate max_new_tokens"},
     Unsupported{"n_probs", "its name is logprobs", 0},
     Unsupported{"thinking_budget", kNoBudget, -1},
+    Unsupported{"reasoning_budget", kNoBudget, -1},
     Unsupported{"thinking_token_budget", kNoBudget, -1},
     Unsupported{"prompt_logprobs", "/v1/completions has echo with logprobs, /generate logprob_start_len"},
     Unsupported{"logprob_token_ids", kNotReturned},
@@ -97,6 +100,9 @@ constexpr std::array kTable = {
 
 void refuse_unsupported(const Fields& f) {
   for (const Unsupported& field : kTable) f.refuse(field.name, field.why, field.neutral);
+  for (const char* name : {"thinking", "enable_thinking"}) {
+    if (f.find(name) != nullptr) f.bad(name, "is not supported here: hand it to the template in chat_template_kwargs");
+  }
   if (const Json* format = f.find("response_format")) {
     const Json* type = format->find("type");
     if (type == nullptr || !type->is_string()) f.bad("response_format", "expected an object with a type");

@@ -35,6 +35,20 @@ void expect_refused(std::vector<const char*> words, const std::string& part) {
   }
 }
 
+TEST(SglangFlags, OptionsOfTheLoaderAreJson) {
+  for (const char* text : {"{bad json", "5", "[]"}) {
+    const Parsed p = parse_words({"run", "m", "--model-loader-extra-config", text});
+    ASSERT_FALSE(p.done) << p.text;
+    try {
+      load_options(p.options);
+      ADD_FAILURE() << "accepted: " << text;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::usage) << e.what();
+      EXPECT_NE(std::string(e.what()).find("--model-loader-extra-config"), std::string::npos) << e.what();
+    }
+  }
+}
+
 // The server arguments of SGLang's end-to-end test (test_deepseek_v3_fp4_cutedsl_moe.py).
 TEST(SglangFlags, TheLaunchLineOfTheSeedIsTaken) {
   const Parsed p =

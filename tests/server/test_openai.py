@@ -359,7 +359,7 @@ def test_streams_say_what_is_json(server):
 
 
 FORMS = [{}, {"n": 2}, {"logprobs": True}, {"logprobs": True, "top_logprobs": 3}, {"max_tokens": 3}, {"stop": ["="]}, {"seed": 1, "temperature": 1},
-         {"max_completion_tokens": 1}, {"stop": ["="], "n": 2, "logprobs": True, "top_logprobs": 1}, {"chat_template_kwargs": {"enable_thinking": False}}]
+         {"max_tokens": None, "max_completion_tokens": 1}, {"stop": ["="], "n": 2, "logprobs": True, "top_logprobs": 1}, {"chat_template_kwargs": {"enable_thinking": False}}]
 
 
 @pytest.mark.parametrize("more", FORMS)

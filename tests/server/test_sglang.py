@@ -162,7 +162,8 @@ def test_a_request_can_be_aborted_by_its_id(server):
         assert next(lines).startswith("data: ")
         assert server.post("/abort_request", {"rid": "mine"}).status_code == 200
         rest = [line for line in lines if line]
-    assert "aborted" in json.loads(rest[-2].removeprefix("data: "))["error"]["message"] and rest[-1] == "data: [DONE]"
+    reason = json.loads(rest[-2].removeprefix("data: "))["meta_info"]["finish_reason"]
+    assert reason["type"] == "abort" and rest[-1] == "data: [DONE]"
     server.wait_idle()
 
 
