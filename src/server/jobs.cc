@@ -22,7 +22,7 @@ http::Response stream_head() {
 
 // Log-probabilities that an answer lists.
 std::size_t entries_of(const Job& job) {
-  const auto each = static_cast<std::size_t>(1 + job.ask.request.top_logprobs);
+  const std::size_t each = static_cast<std::size_t>(job.ask.request.top_logprobs) + 1;
   std::size_t positions = 0;
   for (const Choice& choice : job.choices) positions += choice.notes.size() + choice.prompt_logprobs.size();
   return positions * each;

@@ -199,15 +199,28 @@ def children(pid):
 
 
 def test_killed_starter_takes_all_along(mark):
-    run = start("stop", mark)
-    while not any("T (stopped)" in status_of(pid) for pid in ranks_of(run)):
-        time.sleep(0.01)
+    run = start("sum", mark)
     run.kill()
     run.communicate(timeout=LIMIT)
     assert gone(mark)
-    assert traces()  # nobody was left to remove it
-    assert probe("facts", "--tp", 2, "--who", 9, "--mark", mark).returncode == 0
-    assert not traces()  # the next run did
+    assert probe("facts", "--tp", 2, "--who", 9, "--mark", mark).returncode == 0  # takes away what nobody was left to remove
+
+
+def test_leftovers_of_a_dead_starter_go_with_the_next_run(mark):
+    dead = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    board = pathlib.Path(f"/dev/shm/sluice-{os.getuid()}-{dead}-1")
+    folder = pathlib.Path(f"{board}.d")
+    alive_folder = pathlib.Path(f"/dev/shm/sluice-{os.getuid()}-{os.getpid()}-1.d")
+    for path in (folder, alive_folder):
+        (path / "job").mkdir(parents=True)
+        (path / "segment").write_bytes(b"x")
+    board.write_bytes(b"x")
+    try:
+        assert probe("facts", "--tp", 2, "--who", 9, "--mark", mark).returncode == 0
+        assert not folder.exists() and not board.exists()
+        assert alive_folder.exists()
+    finally:
+        shutil.rmtree(alive_folder)
 
 
 def ranks_of(run):
