@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -63,7 +64,10 @@ std::vector<T> from_all(Group& world, std::span<const T> mine) {
 
 Sharing find_sharing(Group& world) {
   const std::array<std::uint64_t, 2> mine = {host_digest(), processors_digest()};
+  // Rank 0 comes here when it has read its user's input, which may take any time.
+  const double limit = world.rank() == 0 ? 0 : world.set_timeout(std::numeric_limits<double>::infinity());
   const std::vector<std::uint64_t> all = from_all<std::uint64_t>(world, mine);
+  if (world.rank() != 0) world.set_timeout(limit);
   Sharing sharing{0, 0};
   for (std::size_t r = 0; r < all.size(); r += 2) {
     sharing.memory += all[r] == mine[0] ? 1 : 0;

@@ -6,16 +6,23 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "app/ranks_board.h"
-#include "app/ranks_output.h"
+#include "app/ranks_files.h"
 #include "comm/mpi.h"
 #include "core/error.h"
 
 namespace sluice::app {
 namespace {
+
+constexpr std::chrono::milliseconds kLook(20);
+constexpr int kLooksForSignal = 10;
+constexpr int kLooks = 500;
+constexpr int kLooksForMistake = 50;
 
 std::string environment(const char* name) {
   const char* const value = std::getenv(name);
@@ -45,6 +52,7 @@ class OneRank final : public RankSession {
  public:
   Group& world() override { return *world_; }
   void report(const std::string& text) override { write_line(STDERR_FILENO, "sluice: " + text); }
+  void refuse(const std::string& text) override { report(text); }
   int finish(int exit_code) override { return exit_code; }
 
  private:
@@ -57,6 +65,14 @@ int first_number(std::initializer_list<const char*> variables, int otherwise) {
     if (!value.empty()) return std::atoi(value.c_str());
   }
   return otherwise;
+}
+
+// What asks to end is rank 0's to answer, as it would without ranks; the others end with it.
+void ignore_signals(int rank) {
+  const std::string ignored = " " + environment(kIgnoredVariable) + " ";
+  for (const int s : kEndingSignals) {
+    if (rank != 0 || ignored.find(" " + std::to_string(s) + " ") != std::string::npos) signal(s, SIG_IGN);
+  }
 }
 
 comm::JoinOptions join_options(const RankOptions& options) {
@@ -81,7 +97,9 @@ class OneOfSeveral final : public RankSession {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     // A closed pipe is an error that rank 0 reports, not its sudden death, which the others would report.
     signal(SIGPIPE, SIG_IGN);
-    process_ = comm::join_mpi(join_options(options));
+    const comm::JoinOptions how = join_options(options);
+    ignore_signals(how.rank);
+    process_ = comm::join_mpi(how);
     try {
       join(options);
     } catch (const Error& e) {
@@ -99,8 +117,19 @@ class OneOfSeveral final : public RankSession {
   void report(const std::string& text) override {
     failed_ = true;
     const std::string who = "rank " + std::to_string(process_->rank());
+    if (process_->rank() != 0) await_end_by_signal();
     if (!process_->board().claim_report(process_->rank())) return;
-    write_line(reports_, "sluice: " + (text.starts_with("rank ") ? "" : who + ": ") + text);
+    if (!text.empty()) write_line(reports_, "sluice: " + (text.starts_with("rank ") ? "" : who + ": ") + text);
+  }
+
+  void refuse(const std::string& text) override {
+    const comm::Board& board = process_->board();
+    for (int i = 0; i < kLooksForMistake && process_->rank() != 0 && board.reporter() < 0; ++i) {
+      std::this_thread::sleep_for(kLook);
+    }
+    if (process_->rank() != 0) return report(text);
+    failed_ = true;
+    if (process_->board().claim_report(0)) write_line(reports_, "sluice: " + text);
   }
 
   int finish(int exit_code) override {
@@ -124,13 +153,23 @@ class OneOfSeveral final : public RankSession {
     if (process_->rank() != 0) {
       reports_ = silence();
     } else {
-      borrow_output(board_name());
+      borrow_files(board_name());
     }
     if (process_->size() != options.ranks) {
       fail(ErrorCode::usage, "the launcher started " + std::to_string(process_->size()) + " ranks",
            "as many as --tp says, which is " + std::to_string(options.ranks));
     }
     world_ = process_->make_world();
+  }
+
+  // A signal of the user's may have ended rank 0, which is no fault: mpirun notices and ends the others, this one too.
+  void await_end_by_signal() {
+    const comm::Board& board = process_->board();
+    for (int i = 0; i < kLooks && board.gone(0) && board.reporter() < 0; ++i) {
+      if (board.signal() == 0 && i >= kLooksForSignal) return;
+      if (board.signal() != 0) signal(SIGTERM, SIG_DFL);  // mpirun ends what takes no notice of it a second later
+      std::this_thread::sleep_for(kLook);
+    }
   }
 
   // The verdict of the lowest rank that has one: what the run ends with. Nobody leaves before all have come here.
@@ -212,6 +251,8 @@ bool is_rank() {
   return !environment("OMPI_COMM_WORLD_RANK").empty() || !environment("PMIX_RANK").empty() ||
          !environment("PMI_RANK").empty();
 }
+
+bool input_is_typed() { return isatty(STDIN_FILENO) != 0 || (is_rank() && !environment(kTypedVariable).empty()); }
 
 std::string board_name() {
   std::string given = environment(kBoardVariable);

@@ -22,8 +22,12 @@ namespace sluice::app {
 // Started by mpirun or by srun with PMI: this process is one rank of several.
 bool is_rank();
 
-// Runs `mpirun -n ranks` with this executable and these arguments on this host and waits for it. Interrupts go to rank
-// 0. Returns the exit code; throws Error(resources) when mpirun is missing.
+// Whether a user types what this process reads: at its terminal, or at that of the process that has started the ranks.
+bool input_is_typed();
+
+// Runs `mpirun -n ranks` with this executable and these arguments on this host and waits for it. Signals that
+// ask to end go to rank 0. Returns the exit code, 128 + n when signal n has ended rank 0; throws Error(resources) when
+// mpirun is missing.
 int start_ranks(int ranks, int argc, char** argv);
 
 struct RankOptions {
@@ -41,11 +45,15 @@ class RankSession {
   int size() { return world().size(); }
 
   // Writes "sluice: rank 2: TEXT" to standard error (a TEXT that names a rank stays as it is), unless another rank has
-  // reported before: then what failed here follows from there. With one rank "sluice: TEXT".
+  // reported before: then what failed here follows from there. With one rank "sluice: TEXT". No TEXT: nobody is told
+  // anything, here or on other ranks.
   virtual void report(const std::string& text) = 0;
 
-  // The last call. After report(): ends all ranks with this exit code. Otherwise waits for the others to come here too;
-  // the first code that is not 0 (a check that did not pass) is returned on all of them.
+  // The same for a mistake of the user's, which every rank finds: rank 0 tells, and without a rank's name.
+  virtual void refuse(const std::string& text) = 0;
+
+  // The last call. After report() or refuse(): ends all ranks with this exit code. Otherwise waits for the others to
+  // come here too; the first code that is not 0 (a check that did not pass) is returned on all of them.
   virtual int finish(int exit_code) = 0;
 };
 

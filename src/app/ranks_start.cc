@@ -1,4 +1,5 @@
 // Starting the ranks of this host by mpirun, and waiting for them.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -9,11 +10,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "app/ranks.h"
 #include "app/ranks_board.h"
-#include "app/ranks_output.h"
+#include "app/ranks_files.h"
+#include "app/ranks_input.h"
 #include "comm/board.h"
 #include "core/error.h"
 
@@ -22,6 +25,7 @@ namespace {
 
 constexpr const char* kAdvice = "install OpenMPI: sudo apt-get install openmpi-bin";
 constexpr int kNoSuchProgram = 127;
+constexpr std::chrono::milliseconds kToAllOfThem(50);  // for a signal that is sent to one process after the other
 
 constexpr const char* kShared = "/dev/shm";
 constexpr const char* kFolder = ".d";  // at the end of its name
@@ -69,7 +73,7 @@ class Traces {
 
   const std::string& name() const { return name_; }
   const std::string& folder() const { return folder_; }
-  const comm::Board& board() const { return *board_; }
+  comm::Board& board() const { return *board_; }
 
  private:
   std::string name_;
@@ -78,8 +82,9 @@ class Traces {
 };
 
 std::vector<std::string> command_line(const Traces& traces, int argc, char** argv) {
-  std::vector<std::string> line = {
-      "mpirun", "-n", std::to_string(traces.board().ranks()), "--oversubscribe", "--bind-to", "none", "--quiet"};
+  std::vector<std::string> line = {"mpirun",          "-n",        std::to_string(traces.board().ranks()),
+                                   "--oversubscribe", "--bind-to", "none",
+                                   "--quiet",         "--stdin",   "none"};
   const auto set = [&line](const char* parameter, const std::string& value) {
     line.insert(line.end(), {"--mca", parameter, value});
   };
@@ -93,46 +98,95 @@ std::vector<std::string> command_line(const Traces& traces, int argc, char** arg
   return line;
 }
 
-sigset_t signals(std::initializer_list<int> list) {
+// Those that ask to end, and that of a child's end.
+sigset_t awaited_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int s : list) sigaddset(&set, s);
+  for (const int s : kEndingSignals) sigaddset(&set, s);
+  sigaddset(&set, SIGCHLD);
   return set;
 }
 
-// In the child. An interrupt typed at the terminal reaches every process of the foreground group: mpirun must leave it
-// to rank 0, or it would kill the ranks that are ending in order.
+std::string ignored_signals() {
+  std::string text;
+  for (const int s : kEndingSignals) {
+    struct sigaction action = {};
+    sigaction(s, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) text += (text.empty() ? "" : " ") + std::to_string(s);
+  }
+  return text;
+}
+
+// In the child. mpirun would kill the ranks that are to end in order, so what the user sends to all of a process group
+// or of a service must not reach it: it gets a group of its own and blocks what ends services. SIGINT is left to the
+// starter.
 [[noreturn]] void become_mpirun(std::vector<std::string>& line, const sigset_t& before) {
   std::vector<char*> arguments;
   for (std::string& argument : line) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
+  const int nothing = open("/dev/null", O_RDONLY);
+  dup2(nothing, STDIN_FILENO);
+  setpgid(0, 0);
   sigset_t mask = before;
-  sigaddset(&mask, SIGINT);
+  for (const int s : kEndingSignals) sigaddset(&mask, s);
+  sigdelset(&mask, SIGINT);
+  signal(SIGINT, SIG_DFL);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, SIGINT);
   execvp(arguments[0], arguments.data());
   _exit(kNoSuchProgram);
 }
 
-// Waits for the child; interrupts and requests to end go to rank 0, or to mpirun while there is no rank yet.
-int wait_for(pid_t mpirun, const comm::Board& board) {
-  const sigset_t set = signals({SIGINT, SIGTERM, SIGHUP, SIGCHLD});
+// Signals that mpirun was sent and does not take, a bit each.
+std::uint64_t pending(pid_t mpirun) {
+  std::ifstream status("/proc/" + std::to_string(mpirun) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("ShdPnd:")) return std::stoull(line.substr(7), nullptr, 16);
+  }
+  return 0;
+}
+
+// Waits for the child; what asks to end goes to rank 0, or ends mpirun while there is no rank yet. A service manager
+// sends to every process of the service: what mpirun has got rank 0 has too, and must not see a second time.
+int wait_for(pid_t mpirun, comm::Board& board) {
+  const sigset_t set = awaited_signals();
+  std::uint64_t seen = 0;
   for (;;) {
     int status = 0;
     if (waitpid(mpirun, &status, WNOHANG) == mpirun) return status;
     const int signal = sigwaitinfo(&set, nullptr);
     if (signal == SIGCHLD || signal < 0) continue;
+    board.set_signal(signal);
+    std::this_thread::sleep_for(kToAllOfThem);
+    const std::uint64_t fresh = pending(mpirun) & ~seen;
+    seen |= fresh;
     const pid_t first = board.pid(0);
-    kill(first > 0 ? first : mpirun, first > 0 ? signal : SIGTERM);
+    if (first <= 0) {
+      kill(mpirun, SIGINT);
+    } else if ((fresh >> (signal - 1) & 1) == 0) {
+      kill(first, signal);
+    }
   }
+}
+
+// Rank 0 died of what the user sent, or of its own accord after it: the code a shell gives for the signal.
+int code_of_signal(const comm::Board& board, int code) {
+  const int signal = board.signal();
+  if (signal == 0 || board.reporter() >= 0 || board.exit_code() != 0 || code == 128 + SIGKILL) return 0;
+  return board.pid(0) == 0 || board.gone(0) ? 128 + signal : 0;
 }
 
 // What mpirun's exit means. Ranks say themselves what ended them, but for one that was killed.
 int exit_code(int status, const comm::Board& board) {
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (code == 0) return 0;
+  if (const int ended = code_of_signal(board, code); ended != 0) return ended;
   if (board.exit_code() != 0) return board.exit_code();
   if (board.reporter() >= 0) return static_cast<int>(ErrorCode::resources);
+  if (WIFSIGNALED(status)) {
+    fail(ErrorCode::resources, "mpirun was killed by signal " + std::to_string(WTERMSIG(status)),
+         "it to live as long as the ranks do, which end with it");
+  }
   std::string found;
   bool joined = false;
   for (int r = 0; r < board.ranks() && found.empty(); ++r) {
@@ -151,10 +205,13 @@ int start_ranks(int ranks, int argc, char** argv) {
   const Traces traces(ranks);
   setenv(kBoardVariable, traces.name().c_str(), 1);
   std::vector<std::string> line = command_line(traces, argc, argv);
-  const sigset_t set = signals({SIGINT, SIGTERM, SIGHUP, SIGCHLD});
+  const sigset_t set = awaited_signals();
   sigset_t before;
   sigprocmask(SIG_BLOCK, &set, &before);
-  const OutputLender outputs(traces.name());  // its thread blocks the signals too
+  RankInput input;  // its thread blocks the signals too, as that of the lender does
+  const FileLender files(traces.name(), input.file());
+  setenv(kIgnoredVariable, ignored_signals().c_str(), 1);
+  setenv(kTypedVariable, input.typed() ? "1" : "", 1);
   const pid_t child = fork();
   if (child == 0) become_mpirun(line, before);
   const int error = errno;

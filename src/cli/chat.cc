@@ -1,12 +1,12 @@
 // sluice chat: a conversation in the terminal, rendered by the model's own chat template, or in the harmony format when
 // the tokeniser has its control tokens.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <ctime>
 #include <iostream>
 
+#include "app/ranks.h"
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "core/error.h"
@@ -137,7 +137,7 @@ int chat_command(const Options& options) {
   }
   Chat chat(options, model);
   catch_interrupts();
-  const bool prompted = isatty(STDIN_FILENO) != 0;
+  const bool prompted = app::input_is_typed();
   if (prompted) terminal.note("Type a message. /clear starts anew, /exit or Ctrl-D ends, Ctrl-C stops an answer.");
   std::string line;
   while (true) {

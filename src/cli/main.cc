@@ -1,5 +1,8 @@
 // Entry point: command line > command > exit code. Errors become one line on standard error.
 #include <fmt/core.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
@@ -48,7 +51,16 @@ int dispatch(const Options& options) {
   sluice::fail(sluice::ErrorCode::usage, "no command \"" + options.command + "\"", "", "sluice --help lists them");
 }
 
-// What a failure is called, and the exit code it ends with.
+// What a shell gives for a process that writes to a pipe which nobody reads. Ranks can't just die of it, as one process
+// does: the others would report it.
+constexpr int kReaderGone = 128 + SIGPIPE;
+
+bool reader_is_gone() {
+  pollfd output = {STDOUT_FILENO, 0, 0};
+  return sluice::app::is_rank() && poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
+// What a failure is called ("": the user does not want to know), and the exit code it ends with.
 struct Failure {
   std::string text;
   int exit_code = 0;
@@ -66,6 +78,7 @@ Failure failure_of(const std::exception_ptr& exception) {
   } catch (const std::filesystem::filesystem_error& e) {
     return {e.what(), code(ErrorCode::bad_input)};
   } catch (const std::system_error& e) {  // from fmt::print, when standard output is full or closed
+    if (reader_is_gone()) return {"", kReaderGone};
     return {std::string(e.what()) + "; expected a file with free space or an open pipe", code(ErrorCode::resources)};
   } catch (const std::exception& e) {
     return {"internal error: " + std::string(e.what()) + "; please report it", code(ErrorCode::check_failed)};
@@ -83,9 +96,15 @@ int run_as_rank(Options options) {
       sluice::app::agree(session->world(), sluice::cli::rank_facts(options));
     }
     code = session->rank() == 0 ? dispatch(options) : sluice::cli::follow_command(options);
+    if (code == static_cast<int>(sluice::ErrorCode::resources) && reader_is_gone()) code = kReaderGone;
   } catch (...) {
     const Failure failure = failure_of(std::current_exception());
-    session->report(sluice::cli::printable(failure.text));
+    const std::string text = sluice::cli::printable(failure.text);
+    if (failure.exit_code == static_cast<int>(sluice::ErrorCode::usage)) {
+      session->refuse(text);
+    } else {
+      session->report(text);
+    }
     code = failure.exit_code;
   }
   return session->finish(code);
@@ -114,7 +133,7 @@ int run(int argc, char** argv) {
 // What is still in the buffer has to reach the reader before success may be reported.
 int flushed(int code) {
   const bool lost = std::ferror(stdout) != 0;
-  if (std::fflush(stdout) == 0 && !lost) return code;
+  if ((std::fflush(stdout) == 0 && !lost) || code == kReaderGone) return code;
   sluice::cli::say("sluice: standard output could not be written; expected a file with free space or an open pipe");
   return static_cast<int>(sluice::ErrorCode::resources);
 }

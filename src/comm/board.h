@@ -49,7 +49,10 @@ class Board {
   int reporter() const;  // -1: nobody
   // What the run ends with: the first rank's that says so.
   void set_exit_code(int code);
-  int exit_code() const { return header().exit_code; }         // 0: none said
+  int exit_code() const { return header().exit_code; }  // 0: none said
+  // The last signal of the user's that rank 0 was given: when it dies then, that is no fault.
+  void set_signal(int number) { header().signal = number; }
+  int signal() const { return header().signal; }               // 0: none
   std::int32_t pid(int rank) const { return note(rank).pid; }  // 0: not joined
 
   bool running(int rank) const { return note(rank).state == State::running; }
@@ -73,6 +76,7 @@ class Board {
   struct alignas(64) Header {
     std::atomic<std::int32_t> reporter;  // rank + 1
     std::atomic<std::int32_t> exit_code;
+    std::atomic<std::int32_t> signal;
   };
   static std::size_t bytes(int ranks) { return sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Note); }
   virtual Header& header() const = 0;

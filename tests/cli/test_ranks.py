@@ -80,6 +80,41 @@ def test_rank_zero_talks_and_the_start_line_has_the_split(mark):
     assert sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4).stdout == done.stdout
 
 
+def test_a_slow_source_of_the_prompt_is_no_fault(mark):
+    run = subprocess.Popen([str(SLUICE), "run", str(MODEL), "-f", "-", "-n", "4", "-q", "--tp", "2", "--dist-timeout", "1"], text=True,
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, VARIABLE: mark})
+    run.stdin.write("Ques")
+    run.stdin.flush()
+    time.sleep(3)
+    out, err = run.communicate("tion:", timeout=LIMIT)
+    assert (run.returncode, err) == (0, "")
+    assert out == sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4).stdout
+
+
+def test_a_reader_that_goes_ends_a_run_quietly(mark):
+    run = subprocess.Popen([str(SLUICE), "run", str(MODEL), "-p", "Question:", "-n", "500", "--ignore-eos", "-q", "--tp", "2"], text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, VARIABLE: mark})
+    assert run.stdout.read(1)
+    run.stdout.close()
+    assert run.stderr.read() == ""
+    assert run.wait(LIMIT) == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_run_quietly(mark, number):
+    run = subprocess.Popen([str(SLUICE), "run", str(MODEL), "-p", "Question:", "-n", "3000", "--ignore-eos", "-q", "--tp", "2"], text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, VARIABLE: mark}, start_new_session=True)
+    assert run.stdout.read(1)
+    os.killpg(run.pid, number)
+    assert (run.communicate(timeout=LIMIT)[1], run.returncode) == ("", 128 + number)
+
+
+def test_a_refusal_is_told_once_without_a_rank(mark):
+    done = sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4, "--tp", 4, "--context-length", 99_999_999)
+    assert done.returncode == 2 and done.stderr.startswith("sluice: ") and len(done.stderr.splitlines()) == 1, done.stderr
+    assert "rank" not in done.stderr
+
+
 def start_eval(mark, *flags):
     """An evaluation in work, with its ranks."""
     run = subprocess.Popen([str(SLUICE), "eval", "gsm8k", str(MODEL), "--data", str(DATA), "--shots", str(SHOTS), *flags],

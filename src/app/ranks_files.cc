@@ -1,17 +1,20 @@
-#include "app/ranks_output.h"
+#include "app/ranks_files.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
+
+#include "core/error.h"
 
 namespace sluice::app {
 namespace {
 
-using Files = std::array<int, 2>;
+using Files = std::array<int, 3>;  // standard input, output and error
 
 // A name without a file: it ends with its socket.
 struct Address {
@@ -31,7 +34,7 @@ bool same_user(int connection) {
   return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == getuid();
 }
 
-// A message of one byte that carries two files.
+// A message of one byte that carries the files.
 struct FileMessage {
   FileMessage() {
     message.msg_iov = &part;
@@ -66,13 +69,18 @@ bool receive_files(int connection, Files& files) {
 
 }  // namespace
 
-OutputLender::OutputLender(const std::string& name) : listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+FileLender::FileLender(const std::string& name, int input)
+    : input_(input), listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
   const Address address(name);
-  if (listener_ < 0 || bind(listener_, address.get(), address.length) != 0 || listen(listener_, 1) != 0) return;
+  if (listener_ < 0 || bind(listener_, address.get(), address.length) != 0 || listen(listener_, 1) != 0) {
+    const std::string why = std::strerror(errno);
+    if (listener_ >= 0) close(listener_);
+    fail(ErrorCode::resources, "a local socket for the ranks: " + why);
+  }
   thread_ = std::thread([this] { lend(); });
 }
 
-OutputLender::~OutputLender() {
+FileLender::~FileLender() {
   if (thread_.joinable()) {
     shutdown(listener_, SHUT_RDWR);  // ends accept()
     thread_.join();
@@ -80,25 +88,25 @@ OutputLender::~OutputLender() {
   if (listener_ >= 0) close(listener_);
 }
 
-void OutputLender::lend() const {
+void FileLender::lend() const {
   for (;;) {
     const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (connection < 0) return;
-    if (same_user(connection)) send_files(connection, {STDOUT_FILENO, STDERR_FILENO});
+    if (same_user(connection)) send_files(connection, {input_, STDOUT_FILENO, STDERR_FILENO});
     close(connection);
   }
 }
 
-void borrow_output(const std::string& name) {
+void borrow_files(const std::string& name) {
   const int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (connection < 0) return;
   const Address address(name);
-  Files files = {-1, -1};
+  Files files = {-1, -1, -1};
   if (connect(connection, address.get(), address.length) == 0 && receive_files(connection, files)) {
-    dup2(files[0], STDOUT_FILENO);
-    dup2(files[1], STDERR_FILENO);
-    close(files[0]);
-    close(files[1]);
+    for (int standard = STDIN_FILENO; standard <= STDERR_FILENO; ++standard) {
+      dup2(files[static_cast<std::size_t>(standard)], standard);
+      close(files[static_cast<std::size_t>(standard)]);
+    }
   }
   close(connection);
 }
