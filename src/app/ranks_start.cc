@@ -187,12 +187,16 @@ int exit_code(int status, const comm::Board& board) {
     fail(ErrorCode::resources, "mpirun was killed by signal " + std::to_string(WTERMSIG(status)),
          "it to live as long as the ranks do, which end with it");
   }
-  std::string found;
+  // A rank that never joined comes first: mpirun ends the others for it.
   bool joined = false;
-  for (int r = 0; r < board.ranks() && found.empty(); ++r) {
+  int absent = -1, gone = -1;
+  for (int r = board.ranks() - 1; r >= 0; --r) {
     joined = joined || board.pid(r) != 0;
-    if (board.gone(r)) found = ", but " + board.describe(r);
+    if (board.pid(r) == 0) absent = r;
+    if (board.gone(r)) gone = r;
   }
+  const int cause = absent >= 0 ? absent : gone;
+  const std::string found = cause >= 0 ? ", but " + board.describe(cause) : "";
   if (!joined && code == kNoSuchProgram) fail(ErrorCode::resources, "mpirun can't be started", "", kAdvice);
   if (!joined && code <= static_cast<int>(ErrorCode::resources)) return code;  // each rank has said why
   fail(ErrorCode::resources, "the ranks ended with code " + std::to_string(code), "every rank to end in order" + found);

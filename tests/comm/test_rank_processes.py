@@ -136,7 +136,7 @@ def test_ranks_that_call_different_operations(mark):
 def test_rank_that_never_joins(mark):
     done, line = fault("exit-early", mark, "--start", 8)
     assert done.returncode == 5
-    assert "did not come back within 8 s" in line and "rank 2 has not joined" in line
+    assert "rank 2 has not joined" in line  # told by a rank at its limit, or by the starter when mpirun is faster
 
 
 def test_facts_that_differ(mark):
