@@ -2,7 +2,8 @@
 
 import signal
 
-# A shell starts background jobs with interrupts ignored, and nohup with hang-ups: the programs under test would inherit that, and
+# A shell starts background jobs with interrupts and quits ignored, and nohup with hang-ups: the programs under test would inherit that, and
 # the tests of signals would say something about the caller's shell.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+for ignored in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(ignored, signal.SIG_DFL)

@@ -223,7 +223,7 @@ std::string empty_variable(const CLI::App& app) {
   const CLI::App* at = &app;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
   for (const CLI::Option* option : at->get_options()) {
-    const std::string variable = option->get_envname();
+    std::string variable = option->get_envname();
     const char* value = variable.empty() || option->count() > 0 ? nullptr : std::getenv(variable.c_str());
     if (value != nullptr && *value == '\0') return variable;
   }
