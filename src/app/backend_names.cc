@@ -1,6 +1,7 @@
 #include "app/backend_names.h"
 
 #include "core/error.h"
+#include "core/words.h"
 
 namespace sluice::app {
 namespace {
@@ -80,21 +81,6 @@ constexpr std::array kQuantizations = {
 
 constexpr std::array<std::string_view, kWeightFormats> kFormatNames = {"bf16", "fp8 per tensor or channel", "fp8 block",
                                                                        "nvfp4", "mxfp4"};
-
-bool has_word(std::string_view list, std::string_view word) {
-  while (!list.empty()) {
-    const std::size_t space = list.find(' ');
-    if (list.substr(0, space) == word) return true;
-    list = space == std::string_view::npos ? std::string_view() : list.substr(space + 1);
-  }
-  return false;
-}
-
-std::string commas(std::string_view words) {
-  std::string text;
-  for (const char c : words) text += c == ' ' ? std::string(", ") : std::string(1, c);
-  return text;
-}
 
 template <class Table, class Keep>
 std::string names_where(const Table& table, Keep keep) {

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/words.h"
 
 namespace sluice::app {
 namespace {
@@ -38,21 +39,6 @@ constexpr std::array kA2a = {
 constexpr std::array<std::string_view, 4> kOpenRunners = {"auto", "cpu", "reference", "hopper"};
 
 std::string a2a_flag(const ParallelRequest& r) { return "--moe-a2a-backend " + r.a2a; }
-
-bool has_word(std::string_view list, std::string_view word) {
-  while (!list.empty()) {
-    const std::size_t space = list.find(' ');
-    if (list.substr(0, space) == word) return true;
-    list = space == std::string_view::npos ? std::string_view() : list.substr(space + 1);
-  }
-  return false;
-}
-
-std::string commas(std::string_view words) {
-  std::string text;
-  for (const char c : words) text += c == ' ' ? std::string(", ") : std::string(1, c);
-  return text;
-}
 
 const A2aName* find_a2a(const ParallelRequest& r) {
   if (r.a2a == "none") return nullptr;

@@ -6,6 +6,7 @@
 #include "checkpoint/adapter.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/words.h"
 
 namespace sluice::cli {
 namespace {
@@ -158,15 +159,6 @@ constexpr std::array kFlags = {
     SglangFlag{"--disaggregation-mode", "MODE", "prompts and answers on different servers", Rule::only, "null",
                "the same ranks compute prompts and answers", Where::serve},
 };
-
-bool has_word(std::string_view list, std::string_view word) {
-  while (!list.empty()) {
-    const std::size_t space = list.find(' ');
-    if (list.substr(0, space) == word) return true;
-    list = space == std::string_view::npos ? std::string_view() : list.substr(space + 1);
-  }
-  return false;
-}
 
 std::string spoken(const SglangUse& use) {
   const std::string name(use.flag->names.substr(0, use.flag->names.find(',')));

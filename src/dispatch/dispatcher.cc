@@ -96,6 +96,18 @@ void count_rows(const Dispatched& d, SlotLoad* load) {
   }
 }
 
+Dispatched in_place(const DispatchInput& input, const SlotMap& map, SlotRange slots, SlotLoad* load,
+                    Workspace& workspace) {
+  Dispatched d;
+  d.hidden = input.hidden;
+  d.ids = map.map(input.ids, input.hidden.rows, input.top_k, 0, workspace);
+  d.weights = input.weights;
+  d.top_k = input.top_k;
+  d.slots = slots;
+  count_rows(d, load);
+  return d;
+}
+
 RecordFormat record_format(const DispatcherOptions& o, std::int64_t width, std::int32_t top_k) {
   return {o.recipe == Recipe::f32 ? DType::f32 : DType::bf16, width, top_k,
           o.quantized_rows ? 1.0f / o.input_scale : 0.0f};

@@ -18,14 +18,7 @@ class LocalDispatcher final : public Dispatcher {
   std::int64_t most_rows(std::int64_t tokens) const override { return tokens; }
 
   Dispatched dispatch(const DispatchInput& input, Workspace& workspace, Stream /*stream*/) override {
-    Dispatched d;
-    d.hidden = input.hidden;
-    d.ids = map_.map(input.ids, input.hidden.rows, input.top_k, 0, workspace);
-    d.weights = input.weights;
-    d.top_k = input.top_k;
-    d.slots = map_.placement().of_rank(0);
-    detail::count_rows(d, load_);
-    return d;
+    return detail::in_place(input, map_, map_.placement().of_rank(0), load_, workspace);
   }
 
   void combine(const TensorView& /*out*/, FunctionRef<void()> meanwhile, Workspace& /*workspace*/,

@@ -13,6 +13,10 @@ namespace sluice::detail {
 // Adds to `load` the routes [T', k'] that go to the local slots.
 void count_rows(const Dispatched& dispatched, SlotLoad* load);
 
+// Tokens that stay where they are, with ids mapped; counts their rows.
+Dispatched in_place(const DispatchInput& input, const SlotMap& map, SlotRange slots, SlotLoad* load,
+                    Workspace& workspace);
+
 // How rows of this layer travel.
 RecordFormat record_format(const DispatcherOptions& options, std::int64_t width, std::int32_t top_k);
 
