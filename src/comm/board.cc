@@ -55,6 +55,16 @@ std::string seconds_text(std::int64_t us) {
   return text.data();
 }
 
+// "entered all_reduce 2 0.1 s ago"
+std::string activity(std::uint64_t word, std::int64_t since_us) {
+  const Position at = unpacked(word);
+  const std::string group = at.group == 0 ? "" : " of group " + std::to_string(at.group);
+  const std::string operation = std::string(kind_name(at.kind)) + " " + std::to_string(at.number) + group;
+  const std::string time = seconds_text(host_clock_us() - since_us);
+  if (inside(word)) return "entered " + operation + " " + time + " ago";
+  return "completed " + operation + " " + time + " ago and has entered nothing since";
+}
+
 class ProcessBoard final : public Board {
  public:
   explicit ProcessBoard(int ranks) : Board(ranks), lines_((bytes(ranks) + sizeof(Line) - 1) / sizeof(Line)) {}
@@ -152,9 +162,11 @@ bool Board::takes_part(int rank, const Position& mine) const {
   return note(rank).position.load(std::memory_order_acquire) == packed(mine, true);
 }
 
-bool Board::disagrees(int rank, const Position& mine) const {
-  const Position theirs = unpacked(note(rank).position.load(std::memory_order_acquire));
-  return theirs.group == mine.group && theirs.number == mine.number && theirs.kind != mine.kind;
+std::string Board::disagreement(int rank, const Position& mine) const {
+  const std::uint64_t word = note(rank).position.load(std::memory_order_acquire);
+  const Position theirs = unpacked(word);
+  if (theirs.group != mine.group || theirs.number != mine.number || theirs.kind == mine.kind) return "";
+  return "rank " + std::to_string(rank) + " " + activity(word, note(rank).since_us.load(std::memory_order_relaxed));
 }
 
 std::string Board::condition(int rank) const {
@@ -180,13 +192,8 @@ std::string Board::describe(int rank) const {
   std::string who = "rank " + std::to_string(rank) + " " + condition(rank);
   if (note(rank).state == State::absent) return who;
   const std::uint64_t word = note(rank).position.load(std::memory_order_acquire);
-  const Position at = unpacked(word);
-  if (at.number == 0) return who + " and has entered no operation yet";
-  const std::string group = at.group == 0 ? "" : " of group " + std::to_string(at.group);
-  const std::string operation = std::string(kind_name(at.kind)) + " " + std::to_string(at.number) + group;
-  const std::string time = seconds_text(host_clock_us() - note(rank).since_us.load(std::memory_order_relaxed));
-  if (inside(word)) return who + "; it entered " + operation + " " + time + " ago";
-  return who + "; it completed " + operation + " " + time + " ago and has entered nothing since";
+  if (unpacked(word).number == 0) return who + " and has entered no operation yet";
+  return who + "; it " + activity(word, note(rank).since_us.load(std::memory_order_relaxed));
 }
 
 }  // namespace sluice::comm

@@ -60,8 +60,9 @@ class Board {
   bool gone(int rank) const;
   // True when `rank` is inside the operation `mine`.
   bool takes_part(int rank, const Position& mine) const;
-  // True when `rank` is at the same number of the same group with another operation.
-  bool disagrees(int rank, const Position& mine) const;
+  // "rank 1 entered all_reduce 2 0.1 s ago" when that is at the number of `mine` another operation, else empty. Says
+  // the same of a rank that has left since, for having noticed first.
+  std::string disagreement(int rank, const Position& mine) const;
   // "rank 2 (process 71) is dead; it was in all_reduce 480 for 12.0 s"
   std::string describe(int rank) const;
 

@@ -14,6 +14,8 @@ namespace {
 // Up to here one exchange of everything is cheaper than two of parts: every rank sums all of it.
 constexpr std::size_t kWholeSumFloats = 4096;
 
+constexpr const char* kDisagreement = "ranks call different operations";
+
 std::string timeout_text(double seconds) {
   const std::string text = std::to_string(seconds);
   return text.substr(0, text.find('.') + 2) + " s";
@@ -62,11 +64,16 @@ bool HostGroup::all_complete() const {
 void HostGroup::wait() {
   Patience patience(member_.timeout_seconds);
   try {
+    bool late = false;
     for (;;) {
       progress();
       if (all_complete()) return;
-      if (!patience.pause()) give_up("no end within " + timeout_text(member_.timeout_seconds), culprit());
-      if (patience.look_around()) check_peers();
+      if (late) {
+        give_up("no end within " + timeout_text(member_.timeout_seconds),
+                member_.board->describe(board_rank(culprit())));
+      }
+      late = !patience.pause();  // perhaps only because this rank itself did not run: hence one more look
+      if (late || patience.look_around()) check_peers();
     }
   } catch (const Error& e) {
     broken_ = e.what();
@@ -75,14 +82,23 @@ void HostGroup::wait() {
   }
 }
 
-// A peer that has done its part and left is no fault: hence the look at what it has sent, after seeing it gone.
+// A peer that has done its part and left is no fault: hence the look at what it has sent, after seeing it gone. One
+// that left because ranks disagree does not hide that: hence the second look at the others.
 void HostGroup::check_peers() {
+  check_disagreement();
+  for (int r = 0; r < size(); ++r) {
+    if (complete(r) || !member_.board->gone(board_rank(r))) continue;
+    check_disagreement();
+    progress();
+    if (!complete(r)) give_up("a rank is gone", member_.board->describe(board_rank(r)));
+  }
+}
+
+void HostGroup::check_disagreement() {
   for (int r = 0; r < size(); ++r) {
     if (complete(r)) continue;
-    if (member_.board->disagrees(board_rank(r), position_)) give_up("ranks call different operations", r);
-    if (!member_.board->gone(board_rank(r))) continue;
-    progress();
-    if (!complete(r)) give_up("a rank is gone", r);
+    const std::string other = member_.board->disagreement(board_rank(r), position_);
+    if (!other.empty()) give_up(kDisagreement, other);
   }
 }
 
@@ -103,14 +119,14 @@ std::string HostGroup::place() const {
          std::to_string(position_.number) + group;
 }
 
-void HostGroup::give_up(const std::string& what, int peer) {
-  fail(ErrorCode::resources, place() + ": " + what,
-       "every rank to take part, but " + member_.board->describe(board_rank(peer)),
+void HostGroup::give_up(const std::string& what, const std::string& peer) {
+  fail(ErrorCode::resources, place() + ": " + what, "every rank to take part, but " + peer,
        "look for that rank's own message and at the memory of its machine");
 }
 
 void HostGroup::refuse_size(int peer, std::int64_t bytes, std::int64_t expected) {
-  if (member_.board->disagrees(board_rank(peer), position_)) give_up("ranks call different operations", peer);
+  const std::string other = member_.board->disagreement(board_rank(peer), position_);
+  if (!other.empty()) give_up(kDisagreement, other);
   fail(ErrorCode::resources,
        place() + ": rank " + std::to_string(board_rank(peer)) + " sent " + std::to_string(bytes) + " bytes",
        std::to_string(expected) + " bytes", "the ranks must run the same model with the same flags");

@@ -64,10 +64,11 @@ class HostGroup : public Group {
   void wait();
   bool all_complete() const;
   void check_peers();
+  void check_disagreement();
   int culprit() const;  // whom the others wait for, as far as the board tells
   int board_rank(int r) const { return member_.board_rank[static_cast<std::size_t>(r)]; }
   std::string place() const;  // "rank 0, all_reduce 481"
-  [[noreturn]] void give_up(const std::string& what, int peer);
+  [[noreturn]] void give_up(const std::string& what, const std::string& peer);
 
   void sum_parts(const float* send, float* receive, const RankParts& parts);
   void gather(const void* send, void* receive, const RankParts& parts);
