@@ -73,6 +73,23 @@ class Server:
             assert time.monotonic() < end, {name: self.metric(name) for name in names}
             time.sleep(0.02)
 
+    @contextlib.contextmanager
+    def frozen(self):
+        """Meanwhile no thread of the server runs; what is sent waits, and is there at once when it goes on."""
+        self.send(signal.SIGSTOP)
+        end = time.monotonic() + PATIENCE
+        while not self.stands_still():
+            assert time.monotonic() < end, "the server does not stop"
+        try:
+            yield
+        finally:
+            self.send(signal.SIGCONT)
+
+    def stands_still(self):
+        states = [(task / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+                  for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()]
+        return all(state == "T" for state in states)
+
     def send(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 
