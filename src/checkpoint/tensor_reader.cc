@@ -238,7 +238,7 @@ std::uint64_t TensorReader::bytes(std::int64_t layer) const {
 std::vector<std::string> TensorReader::unused() const {
   std::vector<std::string> out;
   for (const TensorEntry* tensor : checkpoint_.tensors()) {
-    if (used_.count(tensor) != 0 || is_kv_scale(tensor->name)) continue;
+    if (used_.contains(tensor) || used_elsewhere_.contains(tensor) || is_kv_scale(tensor->name)) continue;
     const bool ignored = std::any_of(names_.ignored.begin(), names_.ignored.end(),
                                      [&](const std::string& pattern) { return matches(pattern, tensor->name); });
     if (!ignored) out.push_back(tensor->name);

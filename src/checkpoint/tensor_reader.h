@@ -58,7 +58,7 @@ class TensorReader {
   // Counts it as used, whoever wants it.
   void mark_used(const TensorEntry& tensor, std::int64_t layer);
   // Counts it as used on another rank.
-  void mark_used_elsewhere(const TensorEntry& tensor) { used_.insert(&tensor); }
+  void mark_used_elsewhere(const TensorEntry& tensor) { used_elsewhere_.insert(&tensor); }
   // `count` zeroed floats that live as long as keep_alive(), for scales that views need in another form. The same
   // floats for the same tensor; `is_new` tells whether they are to be filled.
   float* own_floats(const TensorEntry& tensor, std::int64_t count, bool& is_new);
@@ -97,7 +97,7 @@ class TensorReader {
   bool ahead_;
   ModuleIndex modules_;
   std::shared_ptr<Store> store_;
-  std::unordered_set<const TensorEntry*> used_;
+  std::unordered_set<const TensorEntry*> used_, used_elsewhere_;
   std::map<std::int64_t, std::vector<const TensorEntry*>> used_by_layer_;
   std::map<std::int64_t, ExpertSlice> expected_;  // by layer; the others are wanted whole
   std::unordered_set<std::int64_t> read_ahead_;   // layers whose files were asked for

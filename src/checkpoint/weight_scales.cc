@@ -148,8 +148,11 @@ void WeightReader::set_channel_scales(const WeightRequest& request, const Tensor
     float* own = tensor.dtype == DType::f32 ? nullptr : tensors_.own_floats(tensor, count, is_new);
     if (own != nullptr) floats = own;
     is_new |= !request.held.empty();  // an earlier call may have wanted other experts
-    for (std::int64_t i = 0; own != nullptr && is_new && i < count; ++i) {
-      if (request.holds(i / request.outputs)) own[i] = float_at(data, tensor.dtype, i);
+    for (std::int64_t m = 0; own != nullptr && is_new && m < request.matrices(); ++m) {
+      if (!request.holds(m)) continue;
+      for (std::int64_t i = m * request.outputs; i < (m + 1) * request.outputs; ++i) {
+        own[i] = float_at(data, tensor.dtype, i);
+      }
     }
   }
   out.whole.block_scale = {floats, DType::f32, 1, request.inputs, 1, 1};

@@ -9,7 +9,7 @@
 namespace sluice::cpu {
 namespace {
 
-// More workers than this share runs.
+// Further workers begin in the run of another.
 constexpr int kMostRuns = 64;
 
 struct alignas(64) Run {
@@ -36,7 +36,7 @@ void for_each_piece(ThreadPool& pool, const PieceSplit& split,
       body(i / pieces, first, std::min(first + split.grain, split.pairs), worker);
     }
   };
-  pool.parallel_for(runs, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+  pool.parallel_for(std::min<std::int64_t>(count, pool.size()), 1, [&](auto begin, auto end, int worker) {
     for (std::int64_t own = begin; own < end; ++own) {
       for (int i = 0; i < runs; ++i) work_on(all[(own + i) % runs], worker);
     }

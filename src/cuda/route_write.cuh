@@ -78,7 +78,7 @@ struct Chunk {
       v[0] = *reinterpret_cast<const uint4*>(row + column);
       return;
     }
-    std::uint8_t e[kColumns];
+    alignas(16) std::uint8_t e[kColumns];
     for (int i = 0; i < kColumns; ++i) e[i] = column + i < width ? row[column + i] : std::uint8_t{0};
     v[0] = *reinterpret_cast<const uint4*>(e);
   }
@@ -91,7 +91,7 @@ struct Chunk {
       return;
     }
     for (int i = 0; i < kVectors; ++i) {
-      __nv_bfloat16 e[8];
+      alignas(16) __nv_bfloat16 e[8];
       for (int j = 0; j < 8; ++j) {
         e[j] = column + 8 * i + j < x.width ? x.data[column + 8 * i + j] : __float2bfloat16(0.0f);
       }

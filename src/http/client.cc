@@ -32,8 +32,9 @@ Client::~Client() { close_socket(); }
 
 void Client::send(std::string_view method, std::string_view path, const Headers& headers, const std::string& body,
                   ClientSink& sink) {
+  const bool ipv6 = url_.host.find(':') != std::string::npos;
   message_ = fmt::format("{} {}{} HTTP/1.1\r\nHost: {}:{}\r\nContent-Length: {}\r\n", method, url_.path, path,
-                         url_.host, url_.port, body.size());
+                         ipv6 ? "[" + url_.host + "]" : url_.host, url_.port, body.size());
   headers.append_to(message_);
   message_ += "\r\n";
   message_ += body;

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -130,7 +131,7 @@ void Connection::on_parse_error() {
 }
 
 void Connection::on_deadline() {
-  if (state_ == State::reading && request_begun_) {
+  if (arriving()) {
     return answer_and_close(server_.handler_.refusal(
         408, fmt::format("the request did not arrive within {} s", server_.limits_.request_time.count())));
   }
@@ -177,6 +178,7 @@ void Connection::start_stream(Exchange& exchange, const Response& head) {
 
 void Connection::write(Exchange& exchange, std::string_view part) {
   if (part.empty() || !exchange.streaming_) return;
+  largest_part_ = std::max(largest_part_, part.size());
   if (exchange.chunked_) {
     std::array<char, 24> length;
     char* const end = fmt::format_to(length.data(), "{:x}\r\n", part.size());
@@ -196,6 +198,7 @@ void Connection::end(Exchange& exchange) {
 void Connection::finish_exchange() {
   exchange_->connection_ = nullptr;
   exchange_->on_gone = nullptr;
+  largest_part_ = 0;
   schedule_flush();
   server_.loop_.defer([exchange = std::exchange(exchange_, nullptr)] {});  // its maker may be the caller
 }
@@ -213,7 +216,8 @@ void Connection::flush() {
   const int written = evbuffer_get_length(out_) > 0 ? evbuffer_write(out_, socket_) : 0;
   if (written < 0 && errno != EAGAIN && errno != EINTR) return die();
   const std::size_t left = evbuffer_get_length(out_);
-  if (left > server_.limits_.unsent_bytes && exchange_) return die();  // a reader that does not read
+  // A reader that does not read. The largest part is left out: no reader takes it at once.
+  if (exchange_ && left > server_.limits_.unsent_bytes + largest_part_) return die();
   if (left > 0) {
     if (written > 0 || !blocked_) deadline_.start(server_.limits_.write_time);
     if (!std::exchange(blocked_, true)) writable_.enable();

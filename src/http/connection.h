@@ -26,6 +26,7 @@ class Connection : public ParserSink {
   void start_stream(Exchange& exchange, const Response& head);
   void write(Exchange& exchange, std::string_view part);
   void end(Exchange& exchange);
+  bool arriving() const { return state_ == State::reading && request_begun_; }
   // The server drains: closes a connection that is between requests.
   void close_if_idle();
 
@@ -65,7 +66,8 @@ class Connection : public ParserSink {
   bool fresh_ = true;  // has not carried a request
   bool close_after_ = false;
   bool flush_scheduled_ = false;
-  bool blocked_ = false;  // the socket takes no more; waits for it to be writable
+  std::size_t largest_part_ = 0;  // of the stream, in bytes
+  bool blocked_ = false;          // the socket takes no more; waits for it to be writable
   std::string body_;
   std::string ahead_;  // bytes that came while answering
   std::optional<Response> refused_;

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -111,6 +112,10 @@ void Server::drain() {
   std::vector<Connection*> all;
   for (const auto& [connection, owner] : connections_) all.push_back(connection);
   for (Connection* connection : all) connection->close_if_idle();
+}
+
+std::int64_t Server::arriving() const {
+  return std::count_if(connections_.begin(), connections_.end(), [](const auto& c) { return c.first->arriving(); });
 }
 
 void Server::remove(Connection* connection) { connections_.erase(connection); }

@@ -83,6 +83,7 @@ class Server {
 
   int port() const { return port_; }
   std::int64_t connections() const { return static_cast<std::int64_t>(connections_.size()); }
+  std::int64_t arriving() const;  // requests of which a part has come
   // No further connections; idle ones are closed, others after the answer that is being made.
   void drain();
   bool draining() const { return !listener_; }

@@ -38,6 +38,7 @@ Json ids_json(const std::vector<std::int32_t>& ids) {
 
 // A body waits for a worker, within limits; a long one in a queue of its own.
 void ApiServer::read_body(const Route& route, const Exchange& exchange) {
+  if (drain_over_) throw ApiError(503, "the server is shutting down", "", "shutting_down");
   const std::size_t bytes = exchange->request().body.size();
   const std::size_t most_bytes = kMostBodies * options_.http.parser.body_bytes;
   if (std::ssize(readings_) >= jobs_.most_sequences() || reading_bytes_ + bytes > most_bytes) {
@@ -46,12 +47,13 @@ void ApiServer::read_body(const Route& route, const Exchange& exchange) {
                                reading_bytes_, jobs_.most_sequences(), most_bytes),
                    "", "queue_full");
   }
-  auto reading =
-      std::make_unique<Reading>(route.read, exchange, *served_, random_(), [this](Reading& read) { on_read(read); });
+  auto reading = std::make_unique<Reading>(route.read, exchange, *served_, random_(), ++newest_reading_,
+                                           [this](Reading& read) { on_read(read); });
   Reading* const key = reading.get();
   exchange->on_gone = [this, key] {
     key->forget();
     readings_.erase(key);
+    forget_early_aborts();
   };
   readings_.insert(key);
   reading_bytes_ += bytes;
@@ -65,13 +67,13 @@ void ApiServer::on_read(Reading& reading) {
   if (expected && exchange->open()) {
     exchange->on_gone = nullptr;
     if (reading.finish()) {
-      guarded(exchange, [&] { reading.finish()(*this, exchange); });
+      guarded(exchange, [&] { reading.finish()(*this, reading); });
     } else {
       ++metrics_.responses[reading.refusal().status];
       exchange->respond(reading.refusal());
     }
   }
-  if (readings_.empty()) aborted_early_.clear();
+  forget_early_aborts();
 }
 
 void ApiServer::refuse_readings(int status, const std::string& why) {
@@ -82,36 +84,31 @@ void ApiServer::refuse_readings(int status, const std::string& why) {
   }
 }
 
-void ApiServer::start(Ask ask, const Jobs::MakeReply& make_reply, const Exchange& exchange) {
-  if (std::find(aborted_early_.begin(), aborted_early_.end(), ask.id) != aborted_early_.end()) {
-    throw ApiError(400, kAborted);
-  }
+void ApiServer::start(Ask ask, const Jobs::MakeReply& make_reply, const Reading& reading) {
+  const auto aborted = aborted_early_.find(ask.id);
+  if (aborted != aborted_early_.end() && reading.number() <= aborted->second) throw ApiError(400, kAborted);
   ++metrics_.requests;
-  jobs_.start(std::move(ask), make_reply, exchange);
+  jobs_.start(std::move(ask), make_reply, reading.exchange());
+}
+
+Finish ApiServer::start_with(Ask read, AnswerOf answer) {
+  const auto ask = std::make_shared<Ask>(std::move(read));
+  return [ask, answer](ApiServer& s, const Reading& reading) {
+    s.start(
+        std::move(*ask), [&](const Job& job) { return answer(job, *s.served_); }, reading);
+  };
 }
 
 Finish ApiServer::completions(const std::string& body, const ServedModel& model, Random& random) {
-  const auto ask = std::make_shared<Ask>(read_completion(parse_body(body), model, random));
-  return [ask](ApiServer& s, const Exchange& exchange) {
-    s.start(
-        std::move(*ask), [&](const Job& job) { return completion_reply(job, *s.served_); }, exchange);
-  };
+  return start_with(read_completion(parse_body(body), model, random), completion_reply);
 }
 
 Finish ApiServer::chat_completions(const std::string& body, const ServedModel& model, Random& random) {
-  const auto ask = std::make_shared<Ask>(read_chat(parse_body(body), model, random));
-  return [ask](ApiServer& s, const Exchange& exchange) {
-    s.start(
-        std::move(*ask), [&](const Job& job) { return chat_reply(job, *s.served_); }, exchange);
-  };
+  return start_with(read_chat(parse_body(body), model, random), chat_reply);
 }
 
 Finish ApiServer::generate(const std::string& body, const ServedModel& model, Random& random) {
-  const auto ask = std::make_shared<Ask>(read_generate(parse_body(body), model, random));
-  return [ask](ApiServer& s, const Exchange& exchange) {
-    s.start(
-        std::move(*ask), [&](const Job& job) { return generate_reply(job, *s.served_); }, exchange);
-  };
+  return start_with(read_generate(parse_body(body), model, random), generate_reply);
 }
 
 void ApiServer::health_generate(const Exchange& exchange) {
@@ -168,7 +165,7 @@ Finish ApiServer::apply_template(const std::string& body, const ServedModel& mod
 
 Finish ApiServer::answer_with(std::string body) {
   const auto shared = std::make_shared<std::string>(std::move(body));
-  return [shared](ApiServer& s, const Exchange& exchange) { s.reply(exchange, 200, std::move(*shared)); };
+  return [shared](ApiServer& s, const Reading& reading) { s.reply(reading.exchange(), 200, std::move(*shared)); };
 }
 
 void ApiServer::flush_cache(const Exchange& exchange) {
@@ -180,25 +177,33 @@ Finish ApiServer::abort_request(const std::string& text, const ServedModel&, Ran
   const Json json = parse_body(text);
   const Fields body(json);
   if (body.flag("abort_all").value_or(false)) {
-    return [](ApiServer& s, const Exchange& exchange) {
+    return [](ApiServer& s, const Reading& reading) {
       s.refuse_readings(400, kAborted);
       s.jobs_.abort_requests();
-      s.reply(exchange, 200, "{\"success\":true}");
+      s.reply(reading.exchange(), 200, "{\"success\":true}");
     };
   }
   const auto id = body.text("rid");
   if (!id) body.bad("rid", "missing; expected the id of a request");
-  return [id = *id](ApiServer& s, const Exchange& exchange) {
+  return [id = *id](ApiServer& s, const Reading& reading) {
     s.abort_by_id(id);
-    s.reply(exchange, 200, "{\"success\":true}");
+    s.reply(reading.exchange(), 200, "{\"success\":true}");
   };
 }
 
-// One that is still being read has no id yet; it is refused once it has.
+// One that is still being read has no id yet; it is refused once it has. Later ones with this id are others.
 void ApiServer::abort_by_id(const std::string& id) {
   if (jobs_.abort(id)) return;
   if (readings_.empty()) throw ApiError(404, "no request has this id", "rid", "not_found");
-  if (aborted_early_.size() < kMostAbortedEarly) aborted_early_.push_back(id);
+  if (aborted_early_.size() == kMostAbortedEarly) throw ApiError(429, "too many ids that no request has", "rid");
+  aborted_early_[id] = newest_reading_;
+}
+
+void ApiServer::forget_early_aborts() {
+  if (aborted_early_.empty()) return;
+  std::uint64_t oldest = newest_reading_ + 1;
+  for (const Reading* reading : readings_) oldest = std::min(oldest, reading->number());
+  std::erase_if(aborted_early_, [&](const auto& aborted) { return aborted.second < oldest; });
 }
 
 }  // namespace sluice::server

@@ -64,6 +64,7 @@ ApiServer::ApiServer(const ServerOptions& options, LoadModel load, LogSink log)
       log_timer_(loop_, [this] { log_activity(); }),
       drain_limit_(loop_,
                    [this] {
+                     drain_over_ = true;
                      say(fmt::format("{} requests were still in work and are ended", open_requests()));
                      end_all(503, "the server is shutting down");
                    }),
@@ -104,15 +105,15 @@ std::unique_ptr<engine::Engine> ApiServer::make_engine() {
 }
 
 void ApiServer::on_wake() {
+  workers_.finish();  // also when the engine has failed: what they answer is waited for
   const EngineThread::State state = engine_.state();
   if (state == EngineThread::State::failed) {
-    draining_ = true;
+    draining_ = drain_over_ = true;
     http_->drain();
     end_all(500, "the engine has failed: " + failure_text(engine_.failure()));
     return check_drained();  // run() throws what it failed with
   }
   if (state == EngineThread::State::ready && !served_) on_ready();
-  workers_.finish();
   jobs_.on_events(engine_.take_events());
 }
 
@@ -164,9 +165,8 @@ void ApiServer::end_all(int status, const std::string& why) {
 
 // Ends once all answers have left, or soon after the last one was made: a client may keep its side open.
 void ApiServer::check_drained() {
-  if (open_requests() == 0 && (http_->connections() == 0 || ++drained_polls_ > kMostDrainedPolls)) {
-    return loop_.stop();
-  }
+  const bool awaited = open_requests() > 0 || (!drain_over_ && http_->arriving() > 0);
+  if (!awaited && (http_->connections() == 0 || ++drained_polls_ > kMostDrainedPolls)) return loop_.stop();
   drain_poll_.start(kDrainPoll);
 }
 

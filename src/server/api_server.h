@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -69,7 +70,9 @@ class ApiServer : private http::Handler {
   void read_body(const Route& route, const Exchange& exchange);
   void on_read(Reading& reading);
   void refuse_readings(int status, const std::string& why);
-  void start(Ask ask, const Jobs::MakeReply& make_reply, const Exchange& exchange);
+  void start(Ask ask, const Jobs::MakeReply& make_reply, const Reading& reading);
+  using AnswerOf = std::unique_ptr<Reply> (*)(const Job& job, const ServedModel& model);
+  static Finish start_with(Ask ask, AnswerOf answer);
   static Finish completions(const std::string& body, const ServedModel& model, Random& random);
   static Finish chat_completions(const std::string& body, const ServedModel& model, Random& random);
   static Finish generate(const std::string& body, const ServedModel& model, Random& random);
@@ -79,6 +82,7 @@ class ApiServer : private http::Handler {
   static Finish abort_request(const std::string& body, const ServedModel& model, Random& random);
   static Finish answer_with(std::string body);  // with 200
   void abort_by_id(const std::string& id);
+  void forget_early_aborts();
 
   // What the other routes do; api_routes.cc and info_routes.cc.
   void health(const Exchange& exchange);
@@ -119,7 +123,8 @@ class ApiServer : private http::Handler {
   std::unique_ptr<ServedModel> served_;    // once ready; outlives those who read bodies
   std::unordered_set<Reading*> readings_;  // those of them that are to be answered
   std::size_t reading_bytes_ = 0;
-  std::vector<std::string> aborted_early_;  // ids that were aborted while bodies were being read
+  std::unordered_map<std::string, std::uint64_t> aborted_early_;  // ids, and the newest body that was being read then
+  std::uint64_t newest_reading_ = 0;                              // bodies are numbered from 1
   Workers workers_;
   Jobs jobs_;
   std::vector<std::unique_ptr<http::Watch>> signals_;
@@ -132,6 +137,7 @@ class ApiServer : private http::Handler {
   engine::EngineOptions engine_options_;   // likewise, resolved
   double load_begin_ = 0, load_end_ = 0;   // likewise, seconds since the start
   bool draining_ = false;
+  bool drain_over_ = false;  // its time
   int drained_polls_ = 0;
   Outcome outcome_;
   std::int64_t logged_tokens_ = 0;

@@ -13,7 +13,6 @@
 namespace sluice::server {
 namespace {
 
-constexpr std::int64_t kMostAnswers = 128;
 constexpr std::int64_t kMostTopLogprobs = 20;
 constexpr std::size_t kMostMessages = 10000;
 constexpr std::size_t kMostShown = 100;

@@ -9,10 +9,8 @@
 namespace sluice::server {
 namespace {
 
-constexpr std::int64_t kMostAnswers = 128;
 constexpr std::int64_t kMostLogprobs = 20;
 constexpr std::int64_t kDefaultNewTokens = 16;
-constexpr std::size_t kMostPrompts = 1024;
 
 Prompt text_prompt(const Json& text, const Fields& body, const ServedModel& m) {
   const std::string& prompt = text.as_string("prompt");

@@ -70,7 +70,7 @@ std::optional<std::int64_t> Fields::integer(const char* name, std::int64_t least
   if (field == nullptr) return std::nullopt;
   if (!field->is_number()) bad(name, fmt::format("found {}; expected an integer", field->type_name()));
   const double value = field->as_number(name);
-  if (!field->is_int() && (value != static_cast<double>(static_cast<std::int64_t>(value)) || std::abs(value) > 9e15)) {
+  if (!field->is_int() && (std::abs(value) > 9e15 || value != std::trunc(value))) {
     bad(name, fmt::format("{} is no integer", value));
   }
   const std::int64_t whole = field->as_int(name);

@@ -15,9 +15,7 @@
 namespace sluice::server {
 namespace {
 
-constexpr std::int64_t kMostAnswers = 128;
 constexpr std::int64_t kDefaultNewTokens = 128;
-constexpr std::size_t kMostPrompts = 1024;
 
 void read_ids(const Fields& body, const ServedModel& m, Ask& ask) {
   const Json* field = body.find("input_ids");
@@ -31,6 +29,9 @@ void read_ids(const Fields& body, const ServedModel& m, Ask& ask) {
     ask.prompts.push_back({checked_ids(m, ids, "input_ids"), ""});
   };
   if (!ask.batch) return add(*field);
+  if (list.size() > kMostPrompts) {
+    body.bad("input_ids", fmt::format("{} prompts; at most {}", list.size(), kMostPrompts));
+  }
   for (const Json& one : list) add(one);
 }
 

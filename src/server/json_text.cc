@@ -59,11 +59,4 @@ void append_logprob(std::string& out, float value) {
   fmt::format_to(std::back_inserter(out), "{}", value);
 }
 
-std::string sse(std::string_view json) {
-  std::string out = "data: ";
-  out += json;
-  out += "\n\n";
-  return out;
-}
-
 }  // namespace sluice::server

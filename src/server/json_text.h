@@ -14,7 +14,4 @@ std::string json_quoted(std::string_view text);
 // A number; what JSON has no number for becomes one that clients can read: -9999 for a log-probability of zero.
 void append_logprob(std::string& out, float value);
 
-// "data: ...\n\n"
-std::string sse(std::string_view json);
-
 }  // namespace sluice::server

@@ -7,11 +7,12 @@
 namespace sluice::server {
 
 Reading::Reading(Read read, const std::shared_ptr<http::Exchange>& exchange, const ServedModel& model,
-                 std::uint64_t seed, std::function<void(Reading&)> on_done)
+                 std::uint64_t seed, std::uint64_t number, std::function<void(Reading&)> on_done)
     : read_(read),
       exchange_(exchange),
       model_(model),
       seed_(seed),
+      number_(number),
       on_done_(std::move(on_done)),
       body_(exchange->take_body()),
       body_bytes_(body_.size()) {}

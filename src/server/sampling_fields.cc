@@ -87,8 +87,11 @@ void read_sampling(const Fields& f, const ServedModel& model, Random& random, As
 void read_scheduling(const Fields& f, Ask& ask) {
   ask.request.priority = static_cast<std::int32_t>(f.integer("priority", -1'000'000, 1'000'000).value_or(0));
   // vLLM's name, and SGLang's.
-  const std::string salt = f.text("cache_salt").value_or("") + f.text("extra_key").value_or("");
-  if (!salt.empty()) ask.request.cache_salt = std::hash<std::string>{}(salt);
+  const std::string salt = f.text("cache_salt").value_or(""), key = f.text("extra_key").value_or("");
+  if (salt.empty() && key.empty()) return;
+  // Lengths first, so that no two pairs are written alike; 0 means none.
+  ask.request.cache_salt =
+      std::max<std::size_t>(std::hash<std::string>{}(fmt::format("{} {}{}", salt.size(), salt, key)), 1);
 }
 
 void read_least(const Fields& f, const char* name, Ask& ask) {

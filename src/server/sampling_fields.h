@@ -13,6 +13,9 @@
 
 namespace sluice::server {
 
+constexpr std::int64_t kMostAnswers = 128;  // to a prompt
+constexpr std::size_t kMostPrompts = 1024;  // of a request
+
 using Random = std::mt19937_64;  // the server's, for ids and for seeds that a request leaves open
 
 // Temperature to seed, stops and what belongs to them, under the names of OpenAI, vLLM and SGLang.

@@ -75,6 +75,18 @@ TEST(Pieces, WorkersBeginApartAndHelpEachOther) {
   EXPECT_EQ(done[1], 1);
 }
 
+// Each piece waits until all have begun, which takes a worker for each of them: more than there are runs.
+TEST(Pieces, EveryWorkerHasWork) {
+  constexpr int kWorkers = 67;
+  ThreadPool pool(kWorkers);
+  std::atomic<int> begun = 0;
+  for_each_piece(pool, {kWorkers, 1, 1}, [&](std::int64_t, std::int64_t, std::int64_t, int) {
+    ++begun;
+    while (begun < kWorkers) std::this_thread::yield();
+  });
+  EXPECT_EQ(begun, kWorkers);
+}
+
 TEST(Pieces, PairsOfAPiece) {
   EXPECT_EQ(piece_pairs(8, 48, 96, 4), 4);
   EXPECT_EQ(piece_pairs(8, 480, 96, 4), 40);

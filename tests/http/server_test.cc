@@ -164,19 +164,43 @@ TEST_F(World, DrainingFinishesWhatWasBegun) {
   run_until([&] { return server->connections() == 0; });
 }
 
-TEST_F(World, AReaderThatDoesNotReadIsLeft) {
-  ServerLimits limits;
-  limits.unsent_bytes = 1 << 20;
-  Server small(loop, handler, limits, "127.0.0.1", 0);
-  const Url there = parse_url("http://127.0.0.1:" + std::to_string(small.port()));
-  Client reader(loop, there, resolve(there), Seconds(600));
-  Taking taking(loop);
-  reader.send("GET", "/later", {}, "", taking);
-  run_until([&] { return handler.kept != nullptr; });
-  handler.kept->start_stream({});
+// A server with little patience for what is not read, and a client whose stream has begun.
+struct Streaming : World {
+  static ServerLimits little() {
+    ServerLimits limits;
+    limits.unsent_bytes = 1 << 20;
+    return limits;
+  }
+  Server small{loop, handler, little(), "127.0.0.1", 0};
+  Url there = parse_url("http://127.0.0.1:" + std::to_string(small.port()));
+  Client reader{loop, there, resolve(there), Seconds(600)};
+  Taking taking{loop};
+
+  void begin() {
+    reader.send("GET", "/later", {}, "", taking);
+    run_until([&] { return handler.kept != nullptr; });
+    handler.kept->start_stream({});
+  }
+};
+
+TEST_F(Streaming, AReaderThatDoesNotReadIsLeft) {
+  begin();
   // More than any socket buffer takes, in one round of the loop, so that nobody can have read it.
-  handler.kept->write(std::string(64 << 20, 'x'));
+  const std::string part(2 << 20, 'x');
+  for (int i = 0; i < 32; ++i) handler.kept->write(part);
   run_until([&] { return handler.gone == 1; });
+}
+
+TEST_F(Streaming, AReaderGetsAPartOfAnySize) {
+  begin();
+  handler.kept->write(std::string(64 << 20, 'x'));
+  run_until([&] { return !taking.body.empty(); });  // it has begun to leave, and most of it has not
+  handler.kept->write("end");
+  handler.kept->end();
+  run_until([&] { return taking.done == 1; });
+  EXPECT_EQ(handler.gone, 0);
+  EXPECT_EQ(taking.error, "");
+  EXPECT_EQ(taking.body.size(), (64u << 20) + 3);
 }
 
 TEST_F(World, APortThatIsTakenIsTold) {

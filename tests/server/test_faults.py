@@ -69,7 +69,7 @@ def test_bodies_that_are_no_json_object(server, body):
 @pytest.mark.parametrize("more,param", [
     ({"max_tokens": -1}, "max_tokens"), ({"max_tokens": 1.5}, "max_tokens"), ({"max_tokens": "5"}, "max_tokens"),
     ({"temperature": -0.1}, "temperature"), ({"temperature": 1e9}, "temperature"), ({"temperature": True}, "temperature"),
-    ({"top_p": 1.01}, "top_p"), ({"min_p": -1}, "min_p"), ({"top_k": -2}, "top_k"), ({"n": 0}, "n"), ({"n": 100000}, "n"),
+    ({"top_p": 1.01}, "top_p"), ({"min_p": -1}, "min_p"), ({"top_k": -2}, "top_k"), ({"n": 0}, "n"), ({"n": 100000}, "n"), ({"n": 1e300}, "n"), ({"n": -1e19}, "n"), ({"n": 1.5}, "n"),
     ({"presence_penalty": 3}, "presence_penalty"), ({"repetition_penalty": 0}, "repetition_penalty"),
     ({"logprobs": 21}, "logprobs"), ({"logprobs": -1}, "logprobs"),
     ({"stop": [""]}, "stop"), ({"stop": ["x"] * 100}, "stop"), ({"stop": 5}, "stop"), ({"stop": [1]}, "stop"),

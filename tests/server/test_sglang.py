@@ -206,7 +206,7 @@ def test_every_prompt_of_a_list_may_have_parameters_of_its_own(server):
 
 def test_what_generate_refuses(server, tokenizer):
     ids = tokenizer.encode("Question:").ids
-    for body, param in (({"text": "a", "input_ids": ids}, "input_ids"), ({"text": "a", "token_ids_logprob": [1]}, "token_ids_logprob"),
+    for body, param in (({"text": "a", "input_ids": ids}, "input_ids"), ({"input_ids": [[0]] * 1025}, "input_ids"), ({"text": "a", "token_ids_logprob": [1]}, "token_ids_logprob"),
                         ({"text": "a", "sampling_params": {"max_tokens": 5}}, "sampling_params.max_tokens"),
                         ({"text": "a", "sampling_params": "x"}, "sampling_params"), ({"text": "a", "rid": ["x"]}, "rid"),
                         ({"text": "a", "sampling_params": {"stop_regex": "a+"}}, "sampling_params.stop_regex"),
@@ -223,6 +223,7 @@ def test_seeds_and_salts_have_sglangs_names_too(server):
     assert generate(server, **prompt, extra_key="one")["meta_info"]["cached_tokens"] == 0
     assert generate(server, **prompt, extra_key="two")["meta_info"]["cached_tokens"] == 0
     assert generate(server, **prompt, extra_key="two")["meta_info"]["cached_tokens"] > 0
+    assert generate(server, **prompt, cache_salt="t", extra_key="wo")["meta_info"]["cached_tokens"] == 0
 
 
 def test_the_cache_is_flushed_by_get_too(server):
