@@ -123,6 +123,22 @@ def test_a_request_can_be_aborted_while_it_is_read(roomy, whom):
     assert roomy.post("/abort_request", {"rid": "mine"}).status_code == 404
 
 
+def test_an_abort_concerns_nobody_who_comes_later(roomy):
+    def attempt():
+        with Held(roomy, "/tokenize") as first, Held(roomy, "/tokenize") as second:
+            first.release()
+            second.release()
+            early = roomy.post("/abort_request", {"rid": "later"}).status_code
+            assert early in (200, 404)
+            assert first.answer()[0] == 200
+            later = roomy.post("/generate", {"text": "Question:", "rid": "later", "sampling_params": {"max_new_tokens": 1}})
+            read_after = not second.answered()
+            assert later.status_code == 200, later.text
+            assert second.answer()[0] == 200
+            return early == 200 and read_after
+    caught(attempt)
+
+
 def test_long_answers_hold_up_nobody_either(roomy):
     context = roomy.get("/v1/models").json()["data"][0]["max_model_len"]
     body = {"prompt": [5] * (context - 1), "max_tokens": 1, "echo": True, "logprobs": 20}
