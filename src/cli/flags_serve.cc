@@ -15,6 +15,8 @@ void add_server_flags(Options& o, std::vector<Flag>& t) {
                "serve: what clients must send as a bearer token, but for /health; else: what to send", &o.api_key});
   t.push_back({"--served-model-name", "NAME", "serve", "Name of the model in requests; default: its path",
                &o.served_model_name});
+  t.push_back({"--weight-version", "NAME", "serve", "Told by /generate and /model_info, for clients that compare",
+               &o.weight_version});
   t.push_back({"--allowed-origins", "LIST", "serve",
                "Whose pages may read answers in a browser (CORS): * (any), none, or origins separated by commas",
                &o.allowed_origins});

@@ -73,6 +73,7 @@ struct Options {
   std::int64_t port = 30000;
   std::string api_key;
   std::string served_model_name;
+  std::string weight_version = "default";
   std::string log_level = "info";
   std::string allowed_origins = "*";
   std::string sampling_defaults = "model";

@@ -69,6 +69,7 @@ server::ServerOptions server_options(const Options& o) {
   s.port = static_cast<int>(o.port);
   s.api_key = o.api_key;
   s.served_model_name = o.served_model_name;
+  s.weight_version = o.weight_version;
   s.allowed_origins = origins_of(o.allowed_origins);
   if (o.sampling_defaults != "model" && o.sampling_defaults != "openai") {
     fail(ErrorCode::usage, "--sampling-defaults " + o.sampling_defaults, "model or openai");

@@ -123,6 +123,7 @@ void ApiServer::on_ready() {
   served_ = std::make_unique<ServedModel>(*model_->tokenizer, model_->chat_template.get(), model_->opened.config.vocab,
                                           model_->facts.context_length, engine_options_.kv_tokens);
   served_->name = options_.served_model_name.empty() ? model_->opened.path : options_.served_model_name;
+  served_->weight_version = options_.weight_version;
   served_->stops = generation.stop_strings;
   served_->eos_ids.assign(generation.eos_token_ids.begin(), generation.eos_token_ids.end());
   if (options_.sampling_from_model) served_->sampling = defaults_of(generation);

@@ -32,11 +32,13 @@ Json joined_parts(const Json::Array& parts, std::size_t index) {
   std::string all;
   for (const Json& part : parts) {
     const Json* type = part.find("type");
-    const Json* text = part.find("text");
-    if (type == nullptr || !type->is_string() || type->as_string("type") != "text") {
-      bad_message(index, "content parts other than text are not supported: there is text only");
+    const std::string kind = type != nullptr && type->is_string() ? type->as_string("type") : "";
+    const Json* text = part.find(kind == "refusal" ? "refusal" : "text");  // what the model once said
+    if (kind != "text" && kind != "refusal") {
+      bad_message(index, fmt::format("a content part of type \"{}\" is not supported: there is text only",
+                                     kind.substr(0, kMostShown)));
     }
-    if (text == nullptr || !text->is_string()) bad_message(index, "a content part of type text has no text");
+    if (text == nullptr || !text->is_string()) bad_message(index, "a content part of type " + kind + " has no text");
     if (!all.empty()) all += '\n';
     all += text->as_string("text");
   }
@@ -57,6 +59,7 @@ Json checked_message(const Json& message, std::size_t index) {
   if ((content == nullptr || content->is_null()) && !assistant) bad_message(index, "no content");
   Json::Object out;
   for (const auto& [name, value] : message.as_object("message")) {
+    if (name == "audio" && !value.is_null()) bad_message(index, "audio is not supported: there is text only");
     if (name != "content") {
       out.emplace_back(name, value);
     } else if (value.is_array()) {
@@ -195,9 +198,10 @@ Ask read_chat(const Json& json, const ServedModel& m, Random& random) {
   refuse_unsupported(body);
   refuse_all(body, std::array{"prompt", "input_ids"}, "stands beside messages; expected one of them");
   refuse_all(body, std::array{"sampling_params"}, "is a field of /generate; here its fields stand in the body itself");
-  ask.id = body.text("rid").value_or(new_id("chatcmpl-", random));
+  ask.id = read_id(body, "chatcmpl-", random);
   ask.created = unix_time();
   ask.n = body.integer("n", 1, kMostAnswers).value_or(1);
+  refuse_best_of(body, ask.n);
   read_sampling(body, m, random, ask);
   read_scheduling(body, ask);
   read_logprobs(body, ask);

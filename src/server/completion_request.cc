@@ -67,13 +67,13 @@ Ask read_completion(const Json& json, const ServedModel& m, Random& random) {
   Ask ask;
   ask.model = checked_model(body, m);
   refuse_unsupported(body);
+  refuse_chat_fields(body);
   refuse_all(body, std::array{"messages", "input_ids"}, "stands beside prompt; expected one of them");
   refuse_all(body, std::array{"sampling_params"}, "is a field of /generate; here its fields stand in the body itself");
-  ask.id = body.text("rid").value_or(new_id("cmpl-", random));
+  ask.id = read_id(body, "cmpl-", random);
   ask.created = unix_time();
   ask.n = body.integer("n", 1, kMostAnswers).value_or(1);
-  const auto best_of = body.integer("best_of", 1, kMostAnswers);
-  if (best_of && *best_of != ask.n) body.bad("best_of", "is not supported beside n: all answers are returned");
+  refuse_best_of(body, ask.n);
   read_sampling(body, m, random, ask);
   read_scheduling(body, ask);
   read_stream(body, ask);

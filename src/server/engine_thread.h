@@ -20,12 +20,6 @@
 
 namespace sluice::server {
 
-struct TicketEvent {
-  Ticket ticket = 0;
-  int refusal = 0;  // HTTP status of an engine that did not take the request; event.error says why
-  engine::Event event;
-};
-
 class EngineThread {
  public:
   enum class State : std::uint8_t { loading, ready, failed };

@@ -12,8 +12,9 @@ namespace sluice::server {
 namespace {
 
 // Pixels.
-constexpr int kLeft = 60, kTop = 50, kCellHeight = 16, kMostWidth = 1200, kMostCell = 24, kRight = 70;
-constexpr double kDarkest = 3;  // times the mean
+constexpr int kLeft = 60, kTop = 66, kCellHeight = 16, kMostWidth = 1200, kMostCell = 24, kRight = 70;
+constexpr int kLeastWidth = 480;  // of the words
+constexpr double kDarkest = 3;    // times the mean
 
 std::string colour(double relative) {
   const double shade = std::clamp(relative / kDarkest, 0.0, 1.0);
@@ -55,14 +56,14 @@ std::string expert_load_svg(const engine::ExpertLoad& load) {
   std::size_t experts = 1;
   for (const engine::LayerLoad& layer : load.layers) experts = std::max(experts, layer.choices.size());
   const double cell = std::min<double>(kMostCell, static_cast<double>(kMostWidth) / static_cast<double>(experts));
-  const int width = kLeft + static_cast<int>(cell * static_cast<double>(experts)) + kRight;
+  const int width = std::max(kLeastWidth, kLeft + static_cast<int>(cell * static_cast<double>(experts)) + kRight);
   const int height = kTop + kCellHeight * static_cast<int>(load.layers.size()) + 20;
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
       "font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
       "<text x=\"{2}\" y=\"20\" font-size=\"14\">Load of experts, {3} tokens</text>\n"
-      "<text x=\"{2}\" y=\"38\">rows: layers; columns: experts; white: never chosen, dark: {4} times the mean; on the "
-      "right: busiest expert / mean</text>\n",
+      "<text x=\"{2}\" y=\"38\">rows: layers; columns: experts; on the right: busiest expert / mean</text>\n"
+      "<text x=\"{2}\" y=\"54\">white: never chosen; darkest: {4} times the mean or more</text>\n",
       width, height, kLeft, load.tokens, kDarkest);
   int y = kTop;
   for (const engine::LayerLoad& layer : load.layers) {

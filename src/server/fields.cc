@@ -130,12 +130,13 @@ void Fields::refuse_others(std::span<const std::string_view> names) const {
   }
 }
 
-void Fields::refuse(const char* name, const char* why, std::optional<double> neutral) const {
+void Fields::refuse(const char* name, const char* why, std::optional<double> neutral, bool empty_asks) const {
   const Json* field = find(name);
   if (field == nullptr) return;
   if (field->is_bool() && !field->as_bool(name)) return;
   if (field->is_array() && field->as_array(name).empty()) return;
-  if (field->is_object() && field->as_object(name).empty()) return;
+  if (field->is_object() && field->as_object(name).empty() && !empty_asks) return;
+  if (field->is_string() && field->as_string(name).empty()) return;
   if (neutral && field->is_number() && field->as_number(name) == *neutral) return;
   throw ApiError(400, fmt::format("{}{} is not supported: {}", prefix_, name, why), prefix_ + name, "unsupported");
 }

@@ -31,9 +31,10 @@ class Fields {
   // A list of integers, or one.
   std::vector<std::int64_t> integers(const char* name, std::size_t most) const;
 
-  // Throws if the field is there and asks for something: is neither false, an empty list, an empty object nor the
-  // number `neutral`.
-  void refuse(const char* name, const char* why, std::optional<double> neutral = std::nullopt) const;
+  // Throws if the field is there and asks for something: is neither false, an empty text, list or object, nor the
+  // number `neutral`. Where `empty_asks`, an empty object does: as a schema it allows any JSON.
+  void refuse(const char* name, const char* why, std::optional<double> neutral = std::nullopt,
+              bool empty_asks = false) const;
   // Throws for a field that has none of these names.
   void refuse_others(std::span<const std::string_view> names) const;
   [[noreturn]] void bad(const char* name, const std::string& what) const;

@@ -155,7 +155,8 @@ constexpr std::array kInside = {"max_new_tokens",
 class GenerateReply : public Reply {
  public:
   GenerateReply(const Job& job, const ServedModel& model)
-      : tokenizer_(job.ask.text_in_logprobs ? &model.tokenizer : nullptr) {}
+      : tokenizer_(job.ask.text_in_logprobs ? &model.tokenizer : nullptr),
+        weight_version_(json_quoted(model.weight_version)) {}
 
   void part(std::string& out, const Job& job, std::size_t index, const Delta&) override {
     out += "data: ";
@@ -196,9 +197,9 @@ class GenerateReply : public Reply {
     const double seconds = std::chrono::duration<double>(Clock::now() - job.received).count();
     fmt::format_to(std::back_inserter(out),
                    ",\"meta_info\":{{\"id\":{},\"finish_reason\":{},\"prompt_tokens\":{},\"completion_tokens\":{},"
-                   "\"cached_tokens\":{},\"weight_version\":\"default\",\"e2e_latency\":{:.6f}",
+                   "\"cached_tokens\":{},\"weight_version\":{},\"e2e_latency\":{:.6f}",
                    json_quoted(job.ask.id), finish_reason(choice), prompt.ids.size(), choice.tokens,
-                   choice.cached_tokens, seconds);
+                   choice.cached_tokens, weight_version_, seconds);
     if (job.ask.logprobs) append_logprobs(out, job, choice);
     out += job.choices.size() > 1 ? fmt::format("}},\"index\":{}}}", index) : "}}";
   }
@@ -234,6 +235,7 @@ class GenerateReply : public Reply {
   }
 
   const text::Tokenizer* tokenizer_;  // when texts are wanted
+  std::string weight_version_;        // as JSON
 };
 
 }  // namespace
@@ -241,13 +243,14 @@ class GenerateReply : public Reply {
 Ask read_generate(const Json& json, const ServedModel& m, Random& random) {
   const Fields body(json);
   refuse_unsupported(body);
+  refuse_chat_fields(body);
   refuse_all(body, kInside,
              "belongs into sampling_params (max_tokens as max_new_tokens, min_tokens as min_new_tokens)");
   refuse_all(body, std::array{"prompt", "messages"}, "is a field of OpenAI's endpoints; expected text or input_ids");
   Ask ask;
   ask.model = m.name;
   ask.keep_ids = ask.cumulative = true;
-  ask.id = body.text("rid").value_or(new_id("", random));
+  ask.id = read_id(body, "", random);
   ask.created = unix_time();
   ask.stream = body.flag("stream").value_or(false);
   read_prompts(body, m, ask);

@@ -117,7 +117,7 @@ void ApiServer::model_info(const Exchange& exchange) {
                           {"architecture", Json(f.architecture)},
                           {"parameters", Json(f.parameters)},
                           {"recipe", Json(f.recipe)},
-                          {"weight_version", "default"},
+                          {"weight_version", Json(served_->weight_version)},
                           {"max_model_len", Json(served_->longest)}})
             .dump());
 }

@@ -1,11 +1,12 @@
 // One request of the API while it is in work: what was asked for, and what its sequences have answered so far.
 //
-// Made by the readers of requests, run by Jobs, turned into bytes by a Reply. Used by the loop's thread; a long answer
-// is written by a worker, when nothing else refers to its job.
+// Made by the readers of requests, run by Jobs, turned into bytes by a Reply. Used by the loop's thread; a long answer,
+// or a long part of one, is written by a worker, while the loop leaves the job as it is.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -111,6 +112,8 @@ struct Job {
   Clock::time_point received = Clock::now();
   bool streaming = false;  // the head of the stream was sent
   std::int64_t open_choices = 0;
+  bool writing = false;          // a worker writes a part of the stream: nothing here may change but `held`
+  std::deque<TicketEvent> held;  // what has happened meanwhile
 
   std::int64_t prompt_tokens() const;
   std::int64_t completion_tokens() const;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "server/api_error.h"
@@ -9,7 +10,7 @@
 namespace sluice::server {
 namespace {
 
-constexpr std::size_t kLongAnswer = 2048;  // entries; written in about a millisecond
+bool keeps_all(const Job& job) { return !job.ask.stream || job.ask.cumulative; }
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -19,38 +20,6 @@ http::Response stream_head() {
   head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   return head;
 }
-
-// Log-probabilities that an answer lists.
-std::size_t entries_of(const Job& job) {
-  const std::size_t each = static_cast<std::size_t>(job.ask.request.top_logprobs) + 1;
-  std::size_t positions = 0;
-  for (const Choice& choice : job.choices) positions += choice.notes.size() + choice.prompt_logprobs.size();
-  return positions * each;
-}
-
-// A long answer: written by a worker, sent by the loop.
-class Writing : public Errand {
- public:
-  Writing(std::unique_ptr<Job> job, std::int64_t& open) : job_(std::move(job)), open_(open) {}
-
-  void work() noexcept override {
-    try {
-      response_.body = job_->reply->whole(*job_);
-      job_->choices.clear();  // as long to free as to write
-    } catch (...) {
-      response_ = current_error_response();
-    }
-  }
-  void done() override {
-    --open_;
-    job_->exchange->respond(response_);
-  }
-
- private:
-  std::unique_ptr<Job> job_;
-  std::int64_t& open_;
-  http::Response response_;
-};
 
 }  // namespace
 
@@ -88,7 +57,7 @@ void Jobs::admit(const Ask& ask) const {
 
 void Jobs::start(Ask ask, const MakeReply& reply, const std::shared_ptr<http::Exchange>& exchange) {
   admit(ask);
-  auto owned = std::make_unique<Job>();
+  auto owned = std::make_shared<Job>();
   Job* const job = owned.get();
   job->ask = std::move(ask);
   job->reply = reply(*job);
@@ -120,17 +89,17 @@ void Jobs::submit(Job& job, std::size_t index) {
 }
 
 void Jobs::on_events(std::vector<TicketEvent> events) {
-  for (TicketEvent& event : events) {
-    const auto found = tickets_.find(event.ticket);
-    if (found != tickets_.end()) on_event(found->second, event);
-  }
+  for (TicketEvent& event : events) on_event(event);
 }
 
-void Jobs::on_event(Place& place, TicketEvent& event) {
-  Job& job = *place.job;
-  const std::size_t index = place.choice;
+void Jobs::on_event(TicketEvent& event) {
+  const auto found = tickets_.find(event.ticket);
+  if (found == tickets_.end()) return;
+  Job& job = *found->second.job;
+  const std::size_t index = found->second.choice;
+  waiting_tokens_ -= std::exchange(found->second.waiting_tokens, 0);
+  if (job.writing) return job.held.push_back(std::move(event));
   Choice& choice = job.choices[index];
-  waiting_tokens_ -= std::exchange(place.waiting_tokens, 0);
   if (event.refusal != 0) return fail(job, event.refusal, event.event.error);
   if (event.event.finish == engine::FinishReason::error) return fail(job, 500, event.event.error);
   Delta delta;
@@ -144,9 +113,15 @@ void Jobs::on_event(Place& place, TicketEvent& event) {
     if (choice.open()) engine_.cancel(choice.ticket);
     choice.finish = "stop";
   }
+  if (event.aborted) choice.finish = "abort";
   if (!choice.open()) end_choice(job, choice, delta);
-  send(job, index, delta);
-  if (job.open_choices == 0) finish(job);
+  keep(job, choice, delta);
+  // Of a stream whose parts have all so far, the last of those that wait is enough.
+  const bool superseded = job.ask.cumulative && choice.open() &&
+                          std::any_of(job.held.begin(), job.held.end(),
+                                      [&](const TicketEvent& later) { return later.ticket == event.ticket; });
+  if (!superseded) send(job, index, delta);
+  if (job.open_choices == 0 && !job.writing) finish(job);
 }
 
 void Jobs::take_token(Job& job, Choice& choice, engine::Event& event, Delta& delta) {
@@ -194,20 +169,24 @@ void Jobs::end_choice(Job& job, Choice& choice, Delta& delta) {
   metrics_.generated_tokens.observe(static_cast<double>(choice.tokens));
 }
 
-void Jobs::send(Job& job, std::size_t index, Delta& delta) {
-  Choice& choice = job.choices[index];
-  const bool keep = !job.ask.stream || job.ask.cumulative;
-  if (keep) {
+// What the reply needs later.
+void Jobs::keep(const Job& job, Choice& choice, Delta& delta) {
+  if (keeps_all(job)) {
     choice.content += delta.content;
     choice.thought += delta.thought;
   }
   // In a stream, what belongs to text that is still held back waits for it.
   for (TokenNote& note : std::exchange(delta.notes, {})) choice.notes.push_back(std::move(note));
+}
+
+void Jobs::send(Job& job, std::size_t index, Delta& delta) {
+  Choice& choice = job.choices[index];
   if (!job.ask.stream) return;
   const bool first = !choice.begun;
   if (delta.content.empty() && delta.thought.empty() && choice.open() && !first) return;
   if (!std::exchange(job.streaming, true)) job.exchange->start_stream(stream_head());
-  if (!keep) delta.notes = std::exchange(choice.notes, {});
+  if (!keeps_all(job)) delta.notes = std::exchange(choice.notes, {});
+  if (entries_of_part(job, index, delta) > kLongAnswer) return write_part_elsewhere(job, index, std::move(delta));
   std::string out;
   job.reply->part(out, job, index, delta);
   choice.begun = true;
@@ -248,7 +227,32 @@ void Jobs::write_elsewhere(Job& job) {
   auto node = jobs_.extract(&job);
   job.exchange->on_gone = nullptr;
   ++writing_;
-  workers_.post(Workers::Lane::lengthy, std::make_unique<Writing>(std::move(node.mapped()), writing_));
+  ++metrics_.written_aside;
+  workers_.post(Workers::Lane::lengthy, std::make_unique<WholeAnswer>(std::move(node.mapped()), writing_));
+}
+
+void Jobs::write_part_elsewhere(Job& job, std::size_t choice, Delta&& delta) {
+  job.writing = true;
+  ++metrics_.written_aside;
+  workers_.post(Workers::Lane::lengthy,
+                std::make_unique<StreamPart>(
+                    jobs_.at(&job), choice, std::move(delta),
+                    [this](const std::shared_ptr<Job>& of, const StreamPart& p) { part_written(of, p); }));
+}
+
+// Goes on with what has happened meanwhile.
+void Jobs::part_written(const std::shared_ptr<Job>& job, const StreamPart& part) {
+  job->writing = false;
+  if (!jobs_.contains(job.get())) return;  // its client has gone
+  if (!part.error().empty()) return fail(*job, 500, "the answer could not be written: " + part.error());
+  job->choices[part.choice()].begun = true;
+  job->exchange->write(part.text());
+  while (!job->writing && !job->held.empty()) {
+    TicketEvent event = std::move(job->held.front());
+    job->held.pop_front();
+    on_event(event);
+  }
+  if (jobs_.contains(job.get()) && job->open_choices == 0 && !job->writing) finish(*job);
 }
 
 void Jobs::forget_ticket(Ticket ticket) {
@@ -288,16 +292,17 @@ void Jobs::abort_requests() {
 }
 
 void Jobs::end_early(Job& job) {
-  for (std::size_t i = 0; i < job.choices.size(); ++i) {
-    Choice& choice = job.choices[i];
-    if (!choice.open()) continue;
-    forget_ticket(choice.ticket);
-    choice.finish = "abort";
-    Delta rest;
-    end_choice(job, choice, rest);
-    send(job, i, rest);
+  std::vector<Ticket> open;
+  for (const Choice& choice : job.choices) {
+    if (choice.open()) open.push_back(choice.ticket);
   }
-  finish(job);
+  for (const Ticket ticket : open) {
+    engine_.cancel(ticket);
+    TicketEvent event;
+    event.ticket = ticket;
+    event.aborted = true;
+    on_event(event);
+  }
 }
 
 Job* Jobs::named(const std::string& id) const {

@@ -15,6 +15,7 @@
 #include "server/job.h"
 #include "server/metrics.h"
 #include "server/workers.h"
+#include "server/writing.h"
 
 namespace sluice::server {
 
@@ -59,28 +60,31 @@ class Jobs {
   void admit(const Ask& ask) const;
   Job* named(const std::string& id) const;  // nullptr when there is none
   void submit(Job& job, std::size_t index);
-  void on_event(Place& place, TicketEvent& event);
+  void on_event(TicketEvent& event);
   void take_token(Job& job, Choice& choice, engine::Event& event, Delta& delta);
   void end_choice(Job& job, Choice& choice, Delta& delta);
+  static void keep(const Job& job, Choice& choice, Delta& delta);
   void send(Job& job, std::size_t choice, Delta& delta);
   void end_early(Job& job);
   void fail(Job& job, int status, const std::string& why);
   void forget_ticket(Ticket ticket);
   void finish(Job& job);
   void write_elsewhere(Job& job);
+  void write_part_elsewhere(Job& job, std::size_t choice, Delta&& delta);
+  void part_written(const std::shared_ptr<Job>& job, const StreamPart& part);
   void drop(Job* job, const char* outcome);
 
   EngineThread& engine_;
   Metrics& metrics_;
   Workers& workers_;
-  std::int64_t writing_ = 0;  // answers that a worker writes
+  std::int64_t writing_ = 0;  // whole answers that a worker writes
   AdmissionLimits limits_;
   const text::Tokenizer* tokenizer_ = nullptr;
   const ThoughtTokens* thoughts_ = nullptr;
   Ticket next_ticket_ = 1;
   std::int64_t waiting_tokens_ = 0;
   std::unordered_map<Ticket, Place> tickets_;
-  std::unordered_map<Job*, std::unique_ptr<Job>> jobs_;
+  std::unordered_map<Job*, std::shared_ptr<Job>> jobs_;
 };
 
 }  // namespace sluice::server

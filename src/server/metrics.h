@@ -44,6 +44,7 @@ struct Metrics {
   std::int64_t prompt_tokens_total = 0;
   std::int64_t generated_tokens_total = 0;
   std::int64_t cached_tokens_total = 0;
+  std::int64_t written_aside = 0;  // answers, or parts of them, that a worker wrote
 
   // Set before the text is made.
   std::int64_t connections = 0;

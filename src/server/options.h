@@ -15,6 +15,7 @@ struct ServerOptions {
   std::string api_key;                               // empty = none is asked for
   std::string served_model_name;                     // empty = the path of the model
   std::vector<std::string> allowed_origins = {"*"};  // whose pages may read answers, as SGLang and vLLM have it
+  std::string weight_version = "default";            // told in answers of /generate
   bool sampling_from_model = true;                   // generation_config.json gives defaults
   std::int64_t max_queued_requests = 1024;
   std::int64_t max_queued_tokens = 0;  // 0 = no limit

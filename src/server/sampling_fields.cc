@@ -125,6 +125,15 @@ void refuse_all(const Fields& fields, std::span<const char* const> others, const
   }
 }
 
+void refuse_best_of(const Fields& f, std::int64_t n) {
+  const auto best = f.integer("best_of", 1, INT32_MAX);
+  if (best && *best != n) f.bad("best_of", "is not supported beside n: all answers are returned");
+}
+
+void refuse_chat_fields(const Fields& f) {
+  for (const char* name : {"tools", "functions"}) f.refuse(name, "a prompt has none, only a chat");
+}
+
 void read_stream(const Fields& f, Ask& ask) {
   ask.stream = f.flag("stream").value_or(false);
   const Json* options = f.find("stream_options");
@@ -152,6 +161,11 @@ void set_length(const ServedModel& m, std::optional<std::int64_t> asked, std::op
     room = std::min(room, m.longest - tokens);
   }
   ask.request.max_new_tokens = asked ? *asked : std::min(otherwise.value_or(room), room);
+}
+
+std::string read_id(const Fields& f, const char* prefix, Random& random) {
+  std::string id = f.text("rid").value_or("");
+  return id.empty() ? new_id(prefix, random) : id;
 }
 
 std::string new_id(const char* prefix, Random& random) {

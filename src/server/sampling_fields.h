@@ -38,6 +38,12 @@ void read_least(const Fields& fields, const char* name, Ask& ask);
 // to do.
 void refuse_all(const Fields& fields, std::span<const char* const> others, const char* why);
 
+// best_of other than n: all answers are returned.
+void refuse_best_of(const Fields& fields, std::int64_t n);
+
+// What only a chat may have, elsewhere.
+void refuse_chat_fields(const Fields& fields);
+
 // What nothing here can do, each with a reason. unsupported.cc.
 void refuse_unsupported(const Fields& fields);
 
@@ -46,6 +52,8 @@ void refuse_unsupported(const Fields& fields);
 void set_length(const ServedModel& model, std::optional<std::int64_t> asked, std::optional<std::int64_t> otherwise,
                 const char* param, Ask& ask);
 
+// `rid`, else a new id.
+std::string read_id(const Fields& fields, const char* prefix, Random& random);
 // "chatcmpl-" and 32 hexadecimal digits.
 std::string new_id(const char* prefix, Random& random);
 std::int64_t unix_time();

@@ -34,6 +34,7 @@ struct ServedModel {
   ThoughtTokens thoughts;
   // Set by whoever knows the model's files.
   std::string name;
+  std::string weight_version = "default";
   SamplingDefaults sampling;
   std::vector<std::string> stops;
   std::vector<std::int32_t> eos_ids;

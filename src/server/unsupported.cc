@@ -12,7 +12,8 @@ namespace {
 struct Unsupported {
   const char* name;
   const char* why;
-  std::optional<double> neutral = std::nullopt;  // the number that asks for nothing; false, [] and {} always do
+  std::optional<double> neutral = std::nullopt;  // the number that asks for nothing, as false, "", [] and {} do
+  bool empty_asks = false;                       // but for {} here
 };
 
 constexpr const char* kGuided = "output is not guided by a grammar here";
@@ -26,12 +27,12 @@ constexpr const char* kNoBudget = "thoughts have no limit of their own";
 constexpr const char* kNotReturned = "it is not returned";
 
 constexpr std::array kTable = {
-    Unsupported{"guided_json", kGuided},
+    Unsupported{"guided_json", kGuided, {}, true},
     Unsupported{"guided_regex", kGuided},
     Unsupported{"guided_choice", kGuided},
     Unsupported{"guided_grammar", kGuided},
     Unsupported{"structured_outputs", kGuided},
-    Unsupported{"json_schema", kGuided},
+    Unsupported{"json_schema", kGuided, {}, true},
     Unsupported{"regex", kGuided},
     Unsupported{"ebnf", kGuided},
     Unsupported{"structural_tag", kGuided},
@@ -45,7 +46,7 @@ constexpr std::array kTable = {
     Unsupported{"prompt_embeds", kIdsOrText},
     Unsupported{"suffix", "text is not filled in"},
     Unsupported{"prediction", "answers are not predicted"},
-    Unsupported{"web_search_options", "nothing is searched"},
+    Unsupported{"web_search_options", "nothing is searched", {}, true},
     Unsupported{"truncate_prompt_tokens", "a prompt that is too long is refused", -1},
     Unsupported{"chat_template", "the model's own template is used"},
     Unsupported{"documents", "hand them to the template in chat_template_kwargs"},
@@ -99,7 +100,7 @@ constexpr std::array kTable = {
 }  // namespace
 
 void refuse_unsupported(const Fields& f) {
-  for (const Unsupported& field : kTable) f.refuse(field.name, field.why, field.neutral);
+  for (const Unsupported& field : kTable) f.refuse(field.name, field.why, field.neutral, field.empty_asks);
   for (const char* name : {"thinking", "enable_thinking"}) {
     if (f.find(name) != nullptr) f.bad(name, "is not supported here: hand it to the template in chat_template_kwargs");
   }

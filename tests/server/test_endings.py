@@ -78,6 +78,11 @@ def test_an_id_in_use_is_not_taken_again(server):
     assert asked.answer.status_code == 200 and server.post("/generate", short).status_code == 200
 
 
+def test_an_empty_id_is_none(server):
+    ids = {server.post("/generate", {"text": "Tom", "rid": "", "sampling_params": {"max_new_tokens": 1}}).json()["meta_info"]["id"] for _ in range(2)}
+    assert len(ids) == 2 and "" not in ids
+
+
 def rank_one(mark):
     for entry in pathlib.Path("/proc").iterdir():
         try:

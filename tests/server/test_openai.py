@@ -266,7 +266,10 @@ UNSUPPORTED = [
         ("length_penalty", 0.5), ("typical_p", 0.5), ("mirostat", 2), ("dry_multiplier", 0.8), ("xtc_probability", 0.1),
         ("repeat_penalty", 1.1), ("n_predict", 5), ("thinking_budget", 5), ("mm_processor_kwargs", {"x": 1}), ("prediction", {"type": "content"}),
         ("web_search_options", {"x": 1}), ("lora_path", "x"), ("session_params", {"id": "x"}), ("kv_transfer_params", {"x": 1}),
-        ("stop_regex", "x"), ("continue_final_message", True)]),
+        ("stop_regex", "x"), ("continue_final_message", True), ("best_of", 2),
+        # Nothing in it, and yet asked for: any JSON, a search.
+        ("guided_json", {}), ("json_schema", {}), ("web_search_options", {})]),
+    ({"messages": [{"role": "assistant", "content": "x", "audio": {"id": "a"}}, *MESSAGES]}, "messages[0]"),
 ]
 
 
@@ -277,7 +280,8 @@ def test_what_is_not_supported_is_refused_by_name(server, more, param):
     assert answer.json()["error"]["param"] == param and len(answer.json()["error"]["message"]) > 20
 
 
-@pytest.mark.parametrize("more,param", [({"best_of": 3}, "best_of"), ({"suffix": "x"}, "suffix"), ({"lora_path": "x"}, "lora_path")])
+@pytest.mark.parametrize("more,param", [({"best_of": 3}, "best_of"), ({"suffix": "x"}, "suffix"), ({"lora_path": "x"}, "lora_path"),
+                                        ({"tools": TOOLS}, "tools"), ({"functions": [{"name": "f"}]}, "functions")])
 def test_completions_refuse_by_name(server, more, param):
     answer = server.post("/v1/completions", {"prompt": "x", **more})
     assert answer.status_code == 400 and answer.json()["error"]["param"] == param
@@ -287,7 +291,7 @@ def test_completions_refuse_by_name(server, more, param):
                                   {"stop": None, "n": None, "logit_bias": None, "user": "u", "store": False, "metadata": {}},
                                   {"tool_choice": "auto"}, {"tool_choice": None, "function_call": "none"},
                                   {"typical_p": 1, "mirostat": 0, "length_penalty": 1.0, "repeat_penalty": 1, "truncate_prompt_tokens": -1,
-                                   "allowed_token_ids": [], "guided_json": None, "use_beam_search": False, "documents": None},
+                                   "allowed_token_ids": [], "guided_json": None, "grammar": "", "suffix": "", "best_of": 1, "use_beam_search": False, "documents": None},
                                   {"service_tier": "auto", "prompt_cache_key": "k", "parallel_tool_calls": True, "safety_identifier": "s",
                                    "spaces_between_special_tokens": True, "some_field_of_tomorrow": 5}])
 def test_fields_that_ask_for_nothing_are_taken(server, more):
@@ -344,6 +348,13 @@ def test_special_tokens_in_front_are_a_matter_of_the_request(server):
 def test_content_parts_of_text_are_text(client):
     parts = [{"role": "user", "content": [{"type": "text", "text": served.QUESTION}]}]
     assert chat(client, messages=parts).choices[0].message.content == chat(client).choices[0].message.content
+
+
+def test_what_the_model_refused_is_text_too(server):
+    said = [{"role": "assistant", "content": [{"type": "refusal", "refusal": "No cards."}]}, {"role": "user", "content": "And now?"}]
+    plain = [{"role": "assistant", "content": "No cards."}, {"role": "user", "content": "And now?"}]
+    prompts = [server.post("/apply-template", {"messages": messages}).json()["prompt"] for messages in (said, plain)]
+    assert prompts[0] == prompts[1] and "No cards." in prompts[0]
 
 
 def test_nothing_is_said_twice_in_a_body(server):

@@ -140,7 +140,10 @@ def test_the_load_of_experts_is_counted(server):
     for path in ("/expert_load.svg", "/expert_load?format=svg"):
         picture = server.get(path)
         assert picture.headers["content-type"] == "image/svg+xml"
-        titles = [e.text for e in ElementTree.fromstring(picture.text).iter() if e.tag.endswith("title")]
+        root = ElementTree.fromstring(picture.text)
+        for text in (e for e in root.iter() if e.tag.endswith("text") and e.get("text-anchor") != "end"):
+            assert float(text.get("x")) + 6 * len(text.text) <= float(root.get("width")), text.text  # letters of about 6 pixels
+        titles = [e.text for e in root.iter() if e.tag.endswith("title")]
         assert f"layer 0, expert 0: {after['layers'][0]['choices'][0]}" in titles and len(titles) == 64
 
 
@@ -210,7 +213,9 @@ def test_what_generate_refuses(server, tokenizer):
                         ({"text": "a", "sampling_params": {"max_tokens": 5}}, "sampling_params.max_tokens"),
                         ({"text": "a", "sampling_params": "x"}, "sampling_params"), ({"text": "a", "rid": ["x"]}, "rid"),
                         ({"text": "a", "sampling_params": {"stop_regex": "a+"}}, "sampling_params.stop_regex"),
-                        ({"text": "a", "session_params": {"id": "s"}}, "session_params"), ({}, "text")):
+                        ({"text": "a", "session_params": {"id": "s"}}, "session_params"), ({}, "text"),
+                        ({"text": "a", "tools": [{"type": "function"}]}, "tools"),
+                        ({"text": "a", "sampling_params": {"json_schema": {}}}, "sampling_params.json_schema")):
         answer = server.post("/generate", body)
         assert answer.status_code == 400 and answer.json()["error"]["param"] == param, answer.text
 
