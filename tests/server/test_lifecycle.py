@@ -165,9 +165,11 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path):
 
 def test_flags_from_the_environment_and_a_file(tmp_path):
     (tmp_path / "serve.yaml").write_text("# as SGLang has it\nserved-model-name: from-file\nmax-running-requests: 3\n")
-    with served.serving(tmp_path / "log", "--config", tmp_path / "serve.yaml", env={"SLUICE_CONTEXT_LENGTH": "99"}) as server:
+    with served.serving(tmp_path / "log", "--config", tmp_path / "serve.yaml", env={"SLUICE_CONTEXT_LENGTH": "99", "SLUICE_WEIGHT_VERSION": "v7"}) as server:
         info = server.get("/server_info").json()
         assert (info["served_model_name"], info["max_running_requests"], info["context_length"]) == ("from-file", 3, 99)
+        answer = server.post("/generate", {"text": "Tom", "sampling_params": {"max_new_tokens": 1}}).json()
+        assert answer["meta_info"]["weight_version"] == server.get("/model_info").json()["weight_version"] == "v7"
 
 
 def test_the_server_of_the_seeds(tmp_path):
