@@ -1,12 +1,14 @@
 """A server under test: started on a free port, asked over HTTP, ended by a signal."""
 
 import contextlib
+import json
 import os
 import pathlib
 import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import httpx
@@ -16,7 +18,19 @@ SLUICE = pathlib.Path(os.environ["SLUICE_BUILD_DIR"]) / "bin" / "sluice"
 MODEL = ROOT / "models" / "qwen3_moe"
 QUESTION = "Ivy buys 7 packs of cards. Each pack holds 5 cards. Ivy gives 11 cards to Gus. How many cards does Ivy have left?"
 PROMPT = f"Question: {QUESTION}\nAnswer:"
-PATIENCE = 120  # seconds; for machines with other work
+PATIENCE = 300  # seconds; for machines with other work
+ENDLESS = 100_000  # tokens that take any machine longer than any test: the last ones attend to all before them
+
+
+def endless_model(folder):
+    """The bundled model with a context in which an answer does not end while a test looks at it."""
+    folder.mkdir()
+    for path in MODEL.iterdir():
+        if path.name != "config.json":
+            (folder / path.name).symlink_to(path)
+    config = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": ENDLESS + 4096}), encoding="utf-8")
+    return folder
 
 
 class Server:
@@ -73,6 +87,17 @@ class Server:
             assert time.monotonic() < end, {name: self.metric(name) for name in names}
             time.sleep(0.02)
 
+    def occupy(self, count):
+        """Connections with an endless request each, all of which are in work or wait. They end when they are closed."""
+        before = self.metric("num_running_reqs") + self.metric("num_queue_reqs")
+        data = json.dumps({"prompt": "Question:", "max_tokens": ENDLESS, "ignore_eos": True, "temperature": 1}).encode()
+        socks = [self.raw() for _ in range(count)]
+        for sock in socks:
+            sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        while self.metric("num_running_reqs") + self.metric("num_queue_reqs") < before + count:
+            time.sleep(0.01)
+        return socks
+
     @contextlib.contextmanager
     def frozen(self):
         """Meanwhile no thread of the server runs; what is sent waits, and is there at once when it goes on."""
@@ -99,6 +124,23 @@ class Server:
         code = self.process.wait(PATIENCE)
         self.file.close()
         return code
+
+
+class Asked(threading.Thread):
+    """A request in the background, of which `answer` is what came."""
+
+    def __init__(self, server, path, body):
+        super().__init__()
+        self.server, self.path, self.body, self.answer = server, path, body, None
+        self.start()
+
+    def run(self):
+        self.answer = self.server.post(self.path, self.body)
+
+
+def caught(attempt, rounds=100):
+    """Tries until `attempt` says that it came at the right moment; whatever the moment, it asserts what holds then."""
+    assert any(attempt() for _ in range(rounds)), f"in none of {rounds} rounds"
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Bodies of many MB hold up nobody: they are read beside the loop, within limits, and whoever sent them may leave or be ended.
 
-What happens while a body is read can only be seen when it is still being read. No machine has to be slow enough for that: `caught` tries
+What happens while a body is read can only be seen when it is still being read. No machine has to be slow enough for that: `served.caught` tries
 until it was so, and every try asserts what holds either way.
 """
 
@@ -28,11 +28,6 @@ def roomy(tmp_path_factory):
     with served.serving(tmp_path_factory.mktemp("roomy") / "log") as running:
         yield running
         running.wait_idle()
-
-
-def caught(attempt, rounds=100):
-    """Tries until `attempt` says that the body was still being read when that mattered."""
-    assert any(attempt() for _ in range(rounds)), f"in none of {rounds} rounds"
 
 
 class Held:
@@ -87,7 +82,7 @@ def test_others_are_answered_first(roomy, path):
             read_after = not held.answered()
             assert held.answer()[0] == 200
             return read_before and read_after
-    caught(attempt)
+    served.caught(attempt)
 
 
 def test_one_who_leaves_is_forgotten(roomy):
@@ -100,7 +95,7 @@ def test_one_who_leaves_is_forgotten(roomy):
         started = roomy.metric("num_requests_total") - before
         assert started in (0, 1)
         return started == 0
-    caught(attempt)
+    served.caught(attempt)
     before = roomy.metric("num_requests_total")
     assert roomy.post("/v1/completions", {"prompt": "Question:", "max_tokens": 1}).status_code == 200
     assert roomy.metric("num_requests_total") == before + 1
@@ -116,7 +111,7 @@ def test_a_request_can_be_aborted_while_it_is_read(roomy, whom):
             assert status == 200 or (status == 400 and "aborted" in json.loads(body)["error"]["message"])
         roomy.wait_idle()
         return status == 400
-    caught(attempt)
+    served.caught(attempt)
     with Held(roomy, "/generate") as held:
         held.release()
         assert held.answer()[0] == 200  # the next one with this id is another one
@@ -136,7 +131,7 @@ def test_an_abort_concerns_nobody_who_comes_later(roomy):
             assert later.status_code == 200, later.text
             assert second.answer()[0] == 200
             return early == 200 and read_after
-    caught(attempt)
+    served.caught(attempt)
 
 
 def test_long_answers_hold_up_nobody_either(roomy):
@@ -161,7 +156,7 @@ def test_bodies_that_wait_are_limited(tmp_path):
                     assert status == 429 and json.loads(body)["error"]["code"] == "queue_full" and "retry-after" in headers
                 assert len(refused) <= 1
                 return len(refused) == 1
-            caught(attempt)
+            served.caught(attempt)
         assert server.post("/tokenize", {"prompt": "7"}).status_code == 200
 
 
@@ -175,7 +170,7 @@ def test_a_request_that_is_being_read_is_drained(tmp_path):
                 assert held.answer()[0] == 200
             assert server.process.wait(served.PATIENCE) == 0, server.text()
         return in_work
-    caught(attempt)
+    served.caught(attempt)
 
 
 def test_the_limit_of_the_drain_ends_it(tmp_path):
@@ -189,7 +184,7 @@ def test_the_limit_of_the_drain_ends_it(tmp_path):
                 assert status == 200 or (status == 503 and "shutting down" in json.loads(body)["error"]["message"])
             assert server.process.wait(served.PATIENCE) == 0, server.text()
         return status == 503
-    caught(attempt)
+    served.caught(attempt)
 
 
 def test_bodies_that_arrive_are_limited_together(tmp_path):

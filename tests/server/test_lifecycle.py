@@ -12,7 +12,8 @@ import pytest
 
 import served
 
-LONG = {"prompt": "Question:", "max_tokens": 1500, "ignore_eos": True, "temperature": 1, "stream": True}
+LONG = {"prompt": "Question:", "max_tokens": 300, "ignore_eos": True, "temperature": 1, "stream": True}
+ENDLESS = {**LONG, "max_tokens": served.ENDLESS}
 
 
 def run(*arguments, **more):
@@ -39,27 +40,41 @@ def rest_of(sock):
     return data
 
 
-def test_sigterm_drains(tmp_path):
-    with served.serving(tmp_path / "log", "--drain-timeout", served.PATIENCE) as server:
-        open_streams = streams(server, 4)
-        idle, kept = server.raw(), server.raw()
-        kept.sendall(b"GET /ready HTT")
-        server.send()
-        server.wait_for("shutting down")
-        kept.sendall(b"P/1.1\r\nHost: h\r\n\r\n")
-        assert served.answer_of(kept)[0] == 503  # not ready any more
-        assert idle.recv(1) == b""
-        with pytest.raises(OSError):
-            server.raw()
-        for sock in open_streams:
-            data = rest_of(sock)
-            assert data.count(b'"finish_reason":"length"') == 1 and data.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), data[-300:]
-        assert server.process.wait(served.PATIENCE) == 0, server.text()
+def test_sigterm_drains(tmp_path, endless_model):
+    """One request does not end by itself, so that the drain takes until the test aborts it."""
+    ready = b"GET /ready HTTP/1.1\r\nHost: h\r\n\r\n"
+    abort = b"POST /abort_request HTTP/1.1\r\nHost: h\r\nContent-Length: 18\r\n\r\n{\"abort_all\":true}"
+
+    def attempt():
+        limits = ["--drain-timeout", served.PATIENCE, "--request-timeout", served.PATIENCE]
+        with served.serving(tmp_path / "log", *limits, model=endless_model) as server:
+            (asked,) = server.occupy(1)
+            open_streams = streams(server, 4)
+            idle, *kept = [server.raw() for _ in range(3)]
+            for sock, request in zip(kept, (ready, abort)):
+                sock.sendall(request[:-1])
+            server.send()
+            in_work = int(server.wait_for(r"shutting down: (\d+) requests").group(1))
+            kept[0].sendall(ready[-1:])
+            assert served.answer_of(kept[0])[0] == 503  # not ready any more
+            assert idle.recv(1) == b""
+            with pytest.raises(OSError):
+                server.raw()
+            for sock in open_streams:
+                data = rest_of(sock)
+                assert data.count(b'"finish_reason":"length"') == 1 and data.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), data[-300:]
+            kept[1].sendall(abort[-1:])
+            assert served.answer_of(kept[1])[0] == 200
+            status, _, body = served.answer_of(asked)
+            assert status == 200 and json.loads(body)["choices"][0]["finish_reason"] == "abort"
+            assert server.process.wait(served.PATIENCE) == 0, server.text()
+        return in_work == 5  # some streams may have ended before the signal came
+    served.caught(attempt)
 
 
-def test_the_drain_has_a_limit(tmp_path):
-    with served.serving(tmp_path / "log", "--drain-timeout", "0.1") as server:
-        (sock,) = streams(server, 1, {**LONG, "max_tokens": 4000})
+def test_the_drain_has_a_limit(tmp_path, endless_model):
+    with served.serving(tmp_path / "log", "--drain-timeout", "0.1", model=endless_model) as server:
+        (sock,) = streams(server, 1, ENDLESS)
         server.send()
         data = rest_of(sock)
         assert b"shutting down" in data and data.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
@@ -67,12 +82,13 @@ def test_the_drain_has_a_limit(tmp_path):
 
 
 @pytest.mark.parametrize("signals", [(signal.SIGHUP,), (signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGTERM)])
-def test_other_signals_end_at_once(tmp_path, signals):
-    with served.serving(tmp_path / "log") as server:
-        (sock,) = streams(server, 1, {**LONG, "max_tokens": 4000})
-        for number in signals:
+def test_other_signals_end_at_once(tmp_path, endless_model, signals):
+    with served.serving(tmp_path / "log", "--drain-timeout", served.PATIENCE, model=endless_model) as server:
+        (sock,) = streams(server, 1, ENDLESS)
+        for number in signals[:-1]:
             server.send(number)
-            time.sleep(0.1)
+            server.wait_for("shutting down")  # two at once would be one
+        server.send(signals[-1])
         assert server.process.wait(served.PATIENCE) == 128 + signals[-1]
         assert b"[DONE]" not in rest_of(sock)
 
@@ -90,14 +106,11 @@ def test_the_key_is_asked_for_everywhere_but_at_health(tmp_path):
         assert "secret" not in server.text()
 
 
-def test_a_full_queue_is_told_at_once(tmp_path):
-    with served.serving(tmp_path / "log", "--max-running-requests", "2", "--max-queued-requests", "3") as server:
-        open_streams = streams(server, 2)
-        answers = []
+def test_a_full_queue_is_told_at_once(tmp_path, endless_model):
+    with served.serving(tmp_path / "log", "--max-running-requests", "2", "--max-queued-requests", "3", model=endless_model) as server:
+        busy = server.occupy(2)
         body = {"prompt": "Question:", "max_tokens": 2}
-        waiting = [threading.Thread(target=lambda: answers.append(server.post("/v1/completions", body))) for _ in range(3)]
-        for thread in waiting:
-            thread.start()
+        waiting = [served.Asked(server, "/v1/completions", body) for _ in range(3)]
         while server.metric("num_open_requests") < 5:
             time.sleep(0.01)
         refused = server.post("/v1/completions", body)
@@ -105,25 +118,25 @@ def test_a_full_queue_is_told_at_once(tmp_path):
         assert refused.json()["error"]["code"] == "queue_full" and "5" in refused.json()["error"]["message"]
         never = server.post("/v1/completions", {**body, "n": 6})  # coming again would not help
         assert never.status_code == 400 and never.json()["error"]["param"] == "n"
-        for sock in open_streams:
+        for sock in busy:
             sock.close()
-        for thread in waiting:
-            thread.join()
-        assert [answer.status_code for answer in answers] == [200] * 3
+        for asked in waiting:
+            asked.join()
+        assert [asked.answer.status_code for asked in waiting] == [200] * 3
         server.wait_idle()
         assert server.post("/v1/completions", body).status_code == 200
 
 
-def test_prompts_that_wait_are_limited_by_their_tokens(tmp_path):
-    with served.serving(tmp_path / "log", "--max-running-requests", "1", "--max-queued-tokens", "1000") as server:
-        (busy,) = streams(server, 1)
-        waiting = threading.Thread(target=lambda: server.post("/v1/completions", {"prompt": [5] * 900, "max_tokens": 1}))
-        waiting.start()
+def test_prompts_that_wait_are_limited_by_their_tokens(tmp_path, endless_model):
+    with served.serving(tmp_path / "log", "--max-running-requests", "1", "--max-queued-tokens", "1000", model=endless_model) as server:
+        (busy,) = server.occupy(1)
+        waiting = served.Asked(server, "/v1/completions", {"prompt": [5] * 900, "max_tokens": 1})
         while server.metric("num_open_requests") < 2:
             time.sleep(0.01)
         assert server.post("/v1/completions", {"prompt": [5] * 200, "max_tokens": 1}).status_code == 429
         busy.close()
         waiting.join()
+        assert waiting.answer.status_code == 200
 
 
 @pytest.mark.parametrize("flag,allowed,refused", [("http://a,http://b:1", ["http://a", "http://b:1"], ["http://b", "null"]),
@@ -190,14 +203,27 @@ def test_the_server_of_the_seeds(tmp_path):
         assert result["questions"] == 24 and result["generated_tokens"] > 24
 
 
-def test_eval_asks_again_when_the_server_is_busy(tmp_path):
+def test_eval_asks_again_when_the_server_is_busy(tmp_path, endless_model):
     data = served.ROOT / "models" / "word_problems.test.jsonl"
-    with served.serving(tmp_path / "log", "--max-running-requests", "2", "--max-queued-requests", "1", "--api-key", "k") as server:
+    with served.serving(tmp_path / "log", "--max-running-requests", "2", "--max-queued-requests", "1", model=endless_model) as server:
+        busy = server.occupy(3)
         flags = ["eval", "gsm8k", "--base-url", server.url + "/v1", "--data", data, "--num-shots", "1", "--num-questions", "8", "-q"]
-        done = run(*flags, "--api-key", "k", "--parallel", "8", "--threshold", "0.9")
+        evaluation = subprocess.Popen([str(served.SLUICE), *map(str, flags), "--parallel", "8", "--threshold", "0.9"], text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        while server.metric("http_responses_total", status="429") < 8:
+            time.sleep(0.01)
+        for sock in busy:
+            sock.close()
+        out, _ = evaluation.communicate(timeout=served.PATIENCE)
+        assert evaluation.returncode == 0, out
+
+
+def test_what_eval_is_refused(tmp_path):
+    data = served.ROOT / "models" / "word_problems.test.jsonl"
+    with served.serving(tmp_path / "log", "--api-key", "k") as server:
+        flags = ["eval", "gsm8k", "--base-url", server.url + "/v1", "--data", data, "--num-shots", "1", "--num-questions", "8", "-q"]
+        done = run(*flags, "--api-key", "k", "--threshold", "0.9")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "http_responses_total{model_name" in (page := server.get("/metrics", headers={"Authorization": "Bearer k"}).text)
-        assert 'status="429"' in page
         assert run(*flags).returncode == 5
         assert run(*flags, "--api-key", "k", "--model", "other").returncode == 5
     assert run(*flags).returncode == 5  # nobody listens there any more

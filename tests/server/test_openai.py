@@ -360,7 +360,7 @@ def test_what_the_model_refused_is_text_too(server):
 def test_nothing_is_said_twice_in_a_body(server):
     """Keys that come twice would mean different things to different readers."""
     body = '{"prompt": "a", "prompt": "b", "max_tokens": 1}'
-    answer = httpx.post(server.url + "/v1/completions", content=body, headers={"content-type": "application/json"})
+    answer = httpx.post(server.url + "/v1/completions", content=body, headers={"content-type": "application/json"}, timeout=served.PATIENCE)
     assert answer.status_code == 400 and "duplicate key" in answer.json()["error"]["message"]
 
 

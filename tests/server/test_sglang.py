@@ -109,7 +109,9 @@ def test_what_the_server_tells_of_itself(server):
 def test_metrics_are_prometheus_text_and_count(server):
     def families():
         return {family.name: family for family in text_string_to_metric_families(server.get("/metrics").text)}
+    server.wait_idle()
     before, tokens = families(), generate(server)["meta_info"]["completion_tokens"]
+    server.wait_idle()  # the engine learns of a stop string after the client
     after = families()
 
     def grown(name, sample):
@@ -157,17 +159,17 @@ def test_the_prefix_cache_is_told_and_can_be_flushed(server):
     assert generate(server, **prompt)["meta_info"]["cached_tokens"] == 0
 
 
-def test_a_request_can_be_aborted_by_its_id(server):
-    assert server.post("/abort_request", {"rid": "nobody"}).status_code == 404
-    body = {"text": "Question:", "rid": "mine", "stream": True, "sampling_params": {"max_new_tokens": 3000, "ignore_eos": True}}
-    with httpx.stream("POST", server.url + "/generate", json=body, timeout=served.PATIENCE) as answer:
+def test_a_request_can_be_aborted_by_its_id(endless):
+    assert endless.post("/abort_request", {"rid": "nobody"}).status_code == 404
+    body = {"text": "Question:", "rid": "mine", "stream": True, "sampling_params": {"max_new_tokens": served.ENDLESS, "ignore_eos": True}}
+    with httpx.stream("POST", endless.url + "/generate", json=body, timeout=served.PATIENCE) as answer:
         lines = answer.iter_lines()
         assert next(lines).startswith("data: ")
-        assert server.post("/abort_request", {"rid": "mine"}).status_code == 200
+        assert endless.post("/abort_request", {"rid": "mine"}).status_code == 200
         rest = [line for line in lines if line]
     reason = json.loads(rest[-2].removeprefix("data: "))["meta_info"]["finish_reason"]
     assert reason["type"] == "abort" and rest[-1] == "data: [DONE]"
-    server.wait_idle()
+    endless.wait_idle()
 
 
 def test_log_probabilities_may_begin_in_the_middle_of_the_prompt(server, tokenizer):
