@@ -229,7 +229,9 @@ void Connection::flush() {
     shutdown(socket_, SHUT_WR);
     return deadline_.start(kLinger);
   }
-  if (state_ == State::answering) close_after_ ? begin_closing() : next_request();
+  if (state_ != State::answering) return;
+  const bool last = close_after_ || (server_.draining() && ahead_.empty());  // a stream may have begun before the drain
+  last ? begin_closing() : next_request();
 }
 
 // Goes on with what came while the last request was answered.

@@ -15,14 +15,14 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def endless_model(tmp_path_factory):
-    """A model whose answers do not end while a test looks at them."""
-    return served.endless_model(tmp_path_factory.mktemp("endless") / "model")
+    """For served.serving: a model whose answers do not end while a test looks at them, with no more KV memory than others."""
+    return {"model": served.endless_model(tmp_path_factory.mktemp("endless") / "model"), "env": {"SLUICE_MAX_TOTAL_TOKENS": "262144"}}
 
 
 @pytest.fixture(scope="session")
 def endless(tmp_path_factory, endless_model):
     """One server of it."""
-    with served.serving(tmp_path_factory.mktemp("endless") / "log", model=endless_model) as running:
+    with served.serving(tmp_path_factory.mktemp("endless") / "log", **endless_model) as running:
         yield running
         running.wait_idle()
         assert running.stop() == 0, running.text()

@@ -83,7 +83,7 @@ def rank_one(mark):
 
 
 def test_a_failed_engine_is_not_called_a_shutdown(tmp_path, endless_model):
-    with served.serving(tmp_path / "log", "--tp", "2", model=endless_model, env={"SLUICE_TEST_RUN": str(tmp_path)}) as server:
+    with served.serving(tmp_path / "log", "--tp", "2", model=endless_model["model"], env={**endless_model["env"], "SLUICE_TEST_RUN": str(tmp_path)}) as server:
         asked = served.Asked(server, "/generate", GENERATE)
         until_tokens(server)
         os.kill(rank_one(tmp_path), signal.SIGKILL)
@@ -136,7 +136,7 @@ def test_half_a_connection_counts_as_none(endless):
 @pytest.mark.parametrize("flags", [["--write-timeout", 0.5], ["--max-unsent-bytes", "1M"]])
 def test_a_reader_that_does_not_read_is_left(tmp_path, endless_model, flags):
     """Neither memory nor a place in the batch is held for it."""
-    with served.serving(tmp_path / "log", *flags, model=endless_model) as server, socket.socket() as sock:
+    with served.serving(tmp_path / "log", *flags, **endless_model) as server, socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.connect(("127.0.0.1", server.port))
         # The whole text so far in every event: more than the buffers of the system take.

@@ -46,8 +46,9 @@ def test_sigterm_drains(tmp_path, endless_model):
     abort = b"POST /abort_request HTTP/1.1\r\nHost: h\r\nContent-Length: 18\r\n\r\n{\"abort_all\":true}"
 
     def attempt():
-        limits = ["--drain-timeout", served.PATIENCE, "--request-timeout", served.PATIENCE]
-        with served.serving(tmp_path / "log", *limits, model=endless_model) as server:
+        limits = [word for name in ("drain", "request", "write") for word in (f"--{name}-timeout", served.PATIENCE)]
+        limits += ["--timeout-keep-alive", 2 * served.PATIENCE]
+        with served.serving(tmp_path / "log", *limits, **endless_model) as server:
             (asked,) = server.occupy(1)
             open_streams = streams(server, 4)
             idle, *kept = [server.raw() for _ in range(3)]
@@ -73,7 +74,7 @@ def test_sigterm_drains(tmp_path, endless_model):
 
 
 def test_the_drain_has_a_limit(tmp_path, endless_model):
-    with served.serving(tmp_path / "log", "--drain-timeout", "0.1", model=endless_model) as server:
+    with served.serving(tmp_path / "log", "--drain-timeout", "0.1", **endless_model) as server:
         (sock,) = streams(server, 1, ENDLESS)
         server.send()
         data = rest_of(sock)
@@ -83,7 +84,7 @@ def test_the_drain_has_a_limit(tmp_path, endless_model):
 
 @pytest.mark.parametrize("signals", [(signal.SIGHUP,), (signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGTERM)])
 def test_other_signals_end_at_once(tmp_path, endless_model, signals):
-    with served.serving(tmp_path / "log", "--drain-timeout", served.PATIENCE, model=endless_model) as server:
+    with served.serving(tmp_path / "log", "--drain-timeout", served.PATIENCE, **endless_model) as server:
         (sock,) = streams(server, 1, ENDLESS)
         for number in signals[:-1]:
             server.send(number)
@@ -107,7 +108,7 @@ def test_the_key_is_asked_for_everywhere_but_at_health(tmp_path):
 
 
 def test_a_full_queue_is_told_at_once(tmp_path, endless_model):
-    with served.serving(tmp_path / "log", "--max-running-requests", "2", "--max-queued-requests", "3", model=endless_model) as server:
+    with served.serving(tmp_path / "log", "--max-running-requests", "2", "--max-queued-requests", "3", **endless_model) as server:
         busy = server.occupy(2)
         body = {"prompt": "Question:", "max_tokens": 2}
         waiting = [served.Asked(server, "/v1/completions", body) for _ in range(3)]
@@ -128,7 +129,7 @@ def test_a_full_queue_is_told_at_once(tmp_path, endless_model):
 
 
 def test_prompts_that_wait_are_limited_by_their_tokens(tmp_path, endless_model):
-    with served.serving(tmp_path / "log", "--max-running-requests", "1", "--max-queued-tokens", "1000", model=endless_model) as server:
+    with served.serving(tmp_path / "log", "--max-running-requests", "1", "--max-queued-tokens", "1000", **endless_model) as server:
         (busy,) = server.occupy(1)
         waiting = served.Asked(server, "/v1/completions", {"prompt": [5] * 900, "max_tokens": 1})
         while server.metric("num_open_requests") < 2:
@@ -205,7 +206,7 @@ def test_the_server_of_the_seeds(tmp_path):
 
 def test_eval_asks_again_when_the_server_is_busy(tmp_path, endless_model):
     data = served.ROOT / "models" / "word_problems.test.jsonl"
-    with served.serving(tmp_path / "log", "--max-running-requests", "2", "--max-queued-requests", "1", model=endless_model) as server:
+    with served.serving(tmp_path / "log", "--max-running-requests", "2", "--max-queued-requests", "1", **endless_model) as server:
         busy = server.occupy(3)
         flags = ["eval", "gsm8k", "--base-url", server.url + "/v1", "--data", data, "--num-shots", "1", "--num-questions", "8", "-q"]
         evaluation = subprocess.Popen([str(served.SLUICE), *map(str, flags), "--parallel", "8", "--threshold", "0.9"], text=True,
