@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/flags.h"
+#include "cli/other_names.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -108,8 +109,11 @@ std::string check_config_flag(const ConfigFile& file, const std::string& section
   }
   std::string command = section;
   std::replace(command.begin(), command.end(), '.', ' ');
-  bad(file, section + "." + name, "\"" + name + "\" is no flag of sluice " + command,
-      "one of those that sluice " + command + " --help lists");
+  const std::string what = "\"" + name + "\" is no flag of sluice " + command;
+  if (const std::string advice = name_here(name); !advice.empty()) {
+    bad(file, section + "." + name, what + ": " + advice, "");
+  }
+  bad(file, section + "." + name, what, "one of those that sluice " + command + " --help lists");
 }
 
 void check_config_value(const ConfigFile& file, const std::string& section, const std::string& name,

@@ -183,8 +183,8 @@ void add_measure_flags(Options& o, std::vector<Flag>& t) {
 std::string_view commands_of(SglangWhere where) { return where == SglangWhere::serve ? "serve" : kModelCommands; }
 
 // Flags of SGLang's launch line that are none of ours.
-void add_sglang_flags(Options& o, std::vector<Flag>& t) {
-  for (const SglangFlag& f : sglang_flags()) {
+void add_sglang_flags(std::span<const SglangFlag> flags, Options& o, std::vector<Flag>& t) {
+  for (const SglangFlag& f : flags) {
     std::string help = "SGLang: " + std::string(f.meaning) + ". ";
     if (f.rule == SglangRule::never) help += "Refused: ";
     if (f.rule == SglangRule::only) help += "Taken with " + std::string(f.accepted) + " only: ";
@@ -206,7 +206,8 @@ std::vector<Flag> flag_table(Options& options) {
   add_report_flags(options, table);
   add_quantize_flags(options, table);
   add_measure_flags(options, table);
-  add_sglang_flags(options, table);
+  add_sglang_flags(sglang_flags(), options, table);
+  add_sglang_flags(sglang_serve_flags(), options, table);
   return table;
 }
 

@@ -13,6 +13,7 @@
 #include "cli/config_file.h"
 #include "cli/config_yaml.h"
 #include "cli/flags.h"
+#include "cli/other_names.h"
 #include "cli/terminal.h"
 #include "core/error.h"
 
@@ -230,6 +231,18 @@ std::string empty_variable(const CLI::App& app) {
   return "";
 }
 
+// "; --max-num-seqs: it is --max-running-requests here" for flags of other servers that are none here.
+std::string other_names_note(int argc, const char* const* argv, const std::string& message) {
+  std::string note;
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    const std::string word(argv[i]);
+    const std::string advice = word.starts_with('-') ? name_here(word) : "";
+    const std::string name = word.substr(0, word.find('='));
+    if (!advice.empty() && message.find(name) != std::string::npos) note += "; " + name + ": " + advice;
+  }
+  return note;
+}
+
 // "; SLUICE_THREADS is set to "junk"" for the variables that a message may be about.
 std::string environment_note(const std::string& message, const std::string& command) {
   Options unused;
@@ -273,7 +286,8 @@ Parsed parse(int argc, const char* const* argv, const std::string& version) {
     std::string command = chosen;
     std::replace(command.begin(), command.end(), '.', ' ');
     const std::string help = "sluice " + command + (command.empty() ? "--help" : " --help") + " lists the flags";
-    const std::string notes = environment_note(e.what(), chosen) + config_note(file, e.what(), chosen);
+    const std::string notes = other_names_note(argc, argv, e.what()) + environment_note(e.what(), chosen) +
+                              config_note(file, e.what(), chosen);
     return finished("sluice: " + printable(e.what() + notes) + "\n" + help, 2);
   }
   if (const std::string name = empty_variable(app); !name.empty()) {

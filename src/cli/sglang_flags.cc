@@ -12,15 +12,10 @@ namespace sluice::cli {
 namespace {
 
 using Rule = SglangRule;
-using Where = SglangWhere;
 
 constexpr std::string_view kFixed = "the ranks of a run are those that it was started with";
-constexpr std::string_view kMachines = "ranks on several machines are started with mpirun or srun, which name them";
 constexpr std::string_view kOverlap = "nothing to do: shared experts are what is computed while rows travel";
 constexpr std::string_view kReduce = "nothing to do: a reduction is a step of its own";
-constexpr std::string_view kNoSpeculation = "there is no speculative decoding";
-constexpr std::string_view kNoGraph = "nothing to do: no graph is captured";
-constexpr std::string_view kByTokens = "thoughts are told apart by the tokenizer's control tokens, whatever the name";
 constexpr std::string_view kNoA2a = "nothing to do: there is one all-to-all, without anything to tune";
 constexpr std::string_view kNoEplb = "nothing to do: experts are not moved between ranks";
 constexpr std::string_view kNoKt = "experts are not split between CPU and GPU yet";
@@ -116,48 +111,6 @@ constexpr std::array kFlags = {
                "checkpoints are safetensors"},
     SglangFlag{"--kv-cache-dtype", "TYPE", "type of the KV cache", Rule::only, "auto bf16 bfloat16",
                "the KV cache has the compute type"},
-    // What else a launch line of SGLang's server has.
-    SglangFlag{"--tokenizer-mode", "MODE", "which tokenizer", Rule::any, "", "mapped to the one there is",
-               Where::serve},
-    SglangFlag{"--reasoning-parser", "NAME", "how thoughts are told apart", Rule::any, "", kByTokens, Where::serve},
-    SglangFlag{"--tool-call-parser", "NAME", "how tool calls are read", Rule::never, "",
-               "requests with tools are refused: no family has a parser yet", Where::serve},
-    SglangFlag{"--grammar-backend", "NAME", "guided output", Rule::only, "none",
-               "requests for guided output are refused", Where::serve},
-    SglangFlag{"--skip-server-warmup", "", "be ready without a first token", Rule::any, "",
-               "one token is generated before /ready, which takes a moment", Where::serve},
-    SglangFlag{"--skip-tokenizer-init", "", "token ids only", Rule::never, "", "requests may have ids and text alike",
-               Where::serve},
-    SglangFlag{"--enable-cache-report", "", "report cached tokens", Rule::any, "", "always on", Where::serve},
-    SglangFlag{"--stream-interval", "N", "tokens between parts of a stream", Rule::only, "1",
-               "every step is sent at once", Where::serve},
-    SglangFlag{"--watchdog-timeout", "SECONDS", "end a server that hangs", Rule::any, "",
-               "nothing to do: use /health_generate", Where::serve},
-    SglangFlag{"--dist-init-addr,--nccl-init-addr", "ADDRESS", "where ranks meet", Rule::any, "",
-               "nothing to do: mpirun tells the ranks where they meet", Where::serve},
-    SglangFlag{"--nnodes", "N", "machines", Rule::only, "1", kMachines, Where::serve},
-    SglangFlag{"--node-rank", "N", "which machine", Rule::only, "0", kMachines, Where::serve},
-    SglangFlag{"--log-requests", "", "log every request", Rule::any, "", "mapped to /metrics", Where::serve},
-    SglangFlag{"--show-time-cost", "", "log times", Rule::any, "", "mapped to /metrics", Where::serve},
-    SglangFlag{"--max-prefill-tokens", "N", "most prompt tokens of a step", Rule::any, "",
-               "mapped to --chunked-prefill-size", Where::serve},
-    SglangFlag{"--enable-mixed-chunk", "", "prompts and answers in one step", Rule::any, "", "always on", Where::serve},
-    SglangFlag{"--schedule-conservativeness", "X", "how early requests are admitted", Rule::any, "",
-               "requests are admitted when their prompt fits", Where::serve},
-    SglangFlag{"--page-size", "N", "tokens of a KV block", Rule::any, "", "blocks have the size of this machine",
-               Where::serve},
-    SglangFlag{"--disable-overlap-schedule", "", "schedule between steps", Rule::any, "", "always so", Where::serve},
-    SglangFlag{"--sampling-backend", "NAME", "kernels of sampling", Rule::any, "", "mapped to those of this machine",
-               Where::serve},
-    SglangFlag{"--enable-torch-compile", "", "compile the model", Rule::any, "", kAhead, Where::serve},
-    SglangFlag{"--disable-cuda-graph-padding", "", "graphs of exact sizes", Rule::any, "", kNoGraph, Where::serve},
-    SglangFlag{"--speculative-algorithm", "NAME", "speculative decoding", Rule::never, "", kNoSpeculation,
-               Where::serve},
-    SglangFlag{"--speculative-draft-model-path", "MODEL", "the draft model", Rule::never, "", kNoSpeculation,
-               Where::serve},
-    SglangFlag{"--is-embedding", "", "embeddings", Rule::never, "", "answers are text", Where::serve},
-    SglangFlag{"--disaggregation-mode", "MODE", "prompts and answers on different servers", Rule::only, "null",
-               "the same ranks compute prompts and answers", Where::serve},
 };
 
 std::string spoken(const SglangUse& use) {

@@ -34,7 +34,8 @@ struct SglangFlag {
   SglangWhere where = SglangWhere::model;
 };
 
-std::span<const SglangFlag> sglang_flags();
+std::span<const SglangFlag> sglang_flags();        // of all that open a model
+std::span<const SglangFlag> sglang_serve_flags();  // of serve alone
 
 // A flag as it was given.
 struct SglangUse {

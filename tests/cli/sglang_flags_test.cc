@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cli/flags.h"
+#include "cli/other_names.h"
 #include "cli/parse.h"
 #include "cli/session.h"
 #include "core/error.h"
@@ -179,11 +180,60 @@ TEST(SglangFlags, TheWholeListIsKnown) {
 }
 
 TEST(SglangFlags, EveryOneSaysWhatBecomesOfIt) {
-  for (const SglangFlag& f : sglang_flags()) {
-    EXPECT_FALSE(f.meaning.empty()) << f.names;
-    EXPECT_FALSE(f.outcome.empty()) << f.names;
-    EXPECT_EQ(f.rule == SglangRule::only, !f.accepted.empty()) << f.names;
-    EXPECT_FALSE(f.rule == SglangRule::only && f.value.empty()) << f.names;
+  for (const auto flags : {sglang_flags(), sglang_serve_flags()}) {
+    for (const SglangFlag& f : flags) {
+      EXPECT_FALSE(f.meaning.empty()) << f.names;
+      EXPECT_FALSE(f.outcome.empty()) << f.names;
+      EXPECT_EQ(f.rule == SglangRule::only, !f.accepted.empty()) << f.names;
+      EXPECT_FALSE(f.rule == SglangRule::only && f.value.empty()) << f.names;
+    }
+  }
+}
+
+TEST(SglangFlags, OthersOfTheServerAreTakenOrSayWhatToDo) {
+  EXPECT_EQ(notes_of({"serve", "m", "--device", "cpu", "--enable-deterministic-inference",
+                      "--disable-custom-all-reduce", "--cuda-graph-bs", "1", "2", "--log-level-http", "error"})
+                .size(),
+            5u);
+  expect_refused({"serve", "m", "--device", "cuda"}, "whole models run on the CPU; expected cpu, auto");
+  expect_refused({"serve", "m", "--ssl-keyfile", "k"}, "put a proxy with TLS in front");
+  expect_refused({"serve", "m", "--enable-priority-scheduling"}, "say --schedule-policy priority");
+  expect_refused({"serve", "m", "--chat-template", "t"}, "chat_template.jinja");
+}
+
+TEST(OtherNames, AnUnknownFlagOfAnotherServerIsToldByItsNameHere) {
+  const auto text_of = [](std::vector<const char*> words) {
+    const Parsed p = parse_words(std::move(words));
+    EXPECT_TRUE(p.done && p.exit_code == 2) << p.text;
+    return p.text;
+  };
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  EXPECT_TRUE(has(text_of({"serve", "m", "--max-num-seqs", "3"}), "--max-num-seqs: it is --max-running-requests here"));
+  EXPECT_TRUE(has(text_of({"serve", "m", "--max-model-len=9"}), "--max-model-len: it is --context-length here"));
+  EXPECT_TRUE(has(text_of({"serve", "m", "-ngl", "99"}), "-ngl: leave it out"));
+  const std::string two = text_of({"serve", "m", "--ctx-size", "9", "--jinja", "--unheard-of"});
+  EXPECT_TRUE(has(two, "--ctx-size: it is --context-length here") && has(two, "--jinja: leave it out")) << two;
+  EXPECT_FALSE(has(text_of({"serve", "m", "--unheard-of"}), "--unheard-of:"));
+}
+
+// Who is told to say something else can say it.
+TEST(OtherNames, WhatIsAdvisedIsAFlag) {
+  Options options;
+  for (const char* name : {"max-model-len", "max-num-seqs", "max-num-batched-tokens", "gpu-memory-utilization", "alias",
+                           "kv-cache-memory-bytes", "scheduling-policy", "enable-expert-parallel", "disable-log-stats",
+                           "no-enable-prefix-caching", "no-enable-chunked-prefill", "uvicorn-log-level", "metrics",
+                           "generation-config", "ctx-size", "parallel", "allowed-methods"}) {
+    const std::string advice = name_here(name);
+    const std::size_t begin = advice.find("--");
+    ASSERT_NE(begin, std::string::npos) << name << ": " << advice;
+    const std::string flag = advice.substr(begin, advice.find_first_of(" ,", begin) - begin);
+    bool known = false;
+    for (const Flag& f : flag_table(options)) {
+      known = known || (applies_to(f, "serve") &&
+                        ("," + std::string(f.names) + ",").find("," + flag + ",") != std::string::npos);
+    }
+    EXPECT_TRUE(known) << advice;
+    EXPECT_EQ(name_here("--" + std::string(name) + "=1"), advice);
   }
 }
 
