@@ -51,7 +51,7 @@ void CpuBackend::synchronize(Stream) {}
 
 std::unique_ptr<DenseWeight> CpuBackend::prepare_dense(const QuantTensor& weight, Recipe recipe) {
   most_inputs_ = std::max(most_inputs_, weight.codes.cols);
-  return make_dense(weight, recipe, pool_);
+  return make_dense(weight, recipe, pool_, line_kernels(isa_));
 }
 
 std::unique_ptr<DenseWeight> CpuBackend::prepare_heads(const std::vector<QuantTensor>& heads, DType compute) {

@@ -120,25 +120,28 @@ PackedDense::PackedDense(const QuantTensor& weight, Recipe recipe)
   resident_bytes = static_cast<std::int64_t>(data_.bytes() + output_scales_.bytes() + block_scales_.bytes());
 }
 
-void PackedDense::fill(const QuantTensor& weight, ThreadPool& pool) {
+void PackedDense::fill(const QuantTensor& weight, const LineKernels& lines, ThreadPool& pool) {
   const std::int64_t floats = pack_scratch_floats(cols);
   const Buffer scratch = host_buffer(static_cast<std::size_t>(pool.size() * floats) * sizeof(float));
   pool.parallel_for(layout.pairs, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+    const PackTools tools{lines, scratch.as<float>() + worker * floats};
     for (std::int64_t p = begin; p < end; ++p) {
-      const PairData to{data_.as<std::byte>() + p * layout.pair_bytes(), block_scales(p), output_scales(p)};
+      const PairData to{data_.as<std::byte>() + p * layout.pair_bytes(), block_scales(p), output_scales(p), nullptr};
       for (int panel = 0; panel < 2; ++panel) {
         const PanelSource source{&weight, p * kPairRows + panel * kPanelRows,
                                  input.output_factor * weight.tensor_scale};
-        pack_panel(layout, source, panel, scratch.as<float>() + worker * floats, to);
+        pack_panel(layout, source, panel, tools, to);
       }
     }
+    finish_lines();
   });
 }
 
-std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, Recipe recipe, ThreadPool& pool) {
+std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, Recipe recipe, ThreadPool& pool,
+                                        const LineKernels& lines) {
   if (weight.codes.rows < 1 || weight.codes.cols < 1) fail(ErrorCode::bad_input, "dense weight without elements");
   auto dense = std::make_unique<PackedDense>(weight, recipe);
-  dense->fill(weight, pool);
+  dense->fill(weight, lines, pool);
   return dense;
 }
 

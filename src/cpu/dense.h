@@ -14,6 +14,7 @@
 #include "core/thread_pool.h"
 #include "core/workspace.h"
 #include "cpu/inputs.h"
+#include "cpu/isa/line_kernels.h"
 #include "moe/backend.h"
 
 namespace sluice::cpu {
@@ -33,8 +34,9 @@ class PackedDense final : public DenseWeight {
   InputRounding input;
 
  private:
-  friend std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, Recipe recipe, ThreadPool& pool);
-  void fill(const QuantTensor& weight, ThreadPool& pool);
+  friend std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, Recipe recipe, ThreadPool& pool,
+                                                 const LineKernels& lines);
+  void fill(const QuantTensor& weight, const LineKernels& lines, ThreadPool& pool);
 
   float* block_scales(std::int64_t p) const {
     return layout.scaled ? block_scales_.as<float>() + 2 * p * layout.scale_groups() : nullptr;
@@ -46,8 +48,9 @@ class PackedDense final : public DenseWeight {
 };
 
 // Packs `weight` for a recipe (moe/backend.h). f32 and bf16 take any format that decode_row knows, the others their
-// own.
-std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, Recipe recipe, ThreadPool& pool);
+// own. The packed bytes do not depend on `lines`.
+std::unique_ptr<PackedDense> make_dense(const QuantTensor& weight, Recipe recipe, ThreadPool& pool,
+                                        const LineKernels& lines = line_kernels_scalar());
 
 // Workspace bytes of linear() with up to `tokens` rows of up to `cols` inputs.
 std::size_t linear_workspace_bytes(std::int64_t tokens, std::int64_t cols);

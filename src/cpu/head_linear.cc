@@ -145,8 +145,8 @@ HeadWeights::HeadWeights(const std::vector<QuantTensor>& weights, DType compute,
       const QuantTensor& weight = weights[static_cast<std::size_t>(i / layout_.pairs)];
       for (int panel = 0; panel < 2; ++panel) {
         const PanelSource source{&weight, i % layout_.pairs * kPairRows + panel * kPanelRows};
-        pack_panel(layout_, source, panel, scratch.as<float>() + worker * floats,
-                   {data_.as<std::byte>() + i * layout_.pair_bytes(), nullptr, nullptr});
+        pack_panel(layout_, source, panel, {line_kernels_scalar(), scratch.as<float>() + worker * floats},
+                   {data_.as<std::byte>() + i * layout_.pair_bytes(), nullptr, nullptr, nullptr});
       }
     }
   });

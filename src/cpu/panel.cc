@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "cpu/transpose.h"
 #include "numerics/bf16.h"
 
 namespace sluice::cpu {
@@ -20,28 +19,14 @@ bool is_plain_bf16(const QuantTensor& w) {
          w.tensor_scale == 1.0f;
 }
 
-// [k pair][16 rows][2 k] bf16 from 16 rows of bf16, a line of each row at a time: rows are often a power of two apart,
-// where few lines fit into the cache at once. Sixteen rows are also more streams than hardware follows, so those of the
-// next panel, `ahead` bytes on, are asked for.
-void interleave_bf16(const PanelLayout& layout, const RowPointers& rows, std::int64_t ahead, std::byte* line) {
-  constexpr std::int64_t kPairsOfLine = kLineBytes / 4;
-  std::int64_t kp = 0;
-  for (; kp + kPairsOfLine <= layout.cols / 2; kp += kPairsOfLine, line += kPairsOfLine * 2 * kLineBytes) {
-    for (int quad = 0; quad < kPanelRows; quad += 4) {
-      for (int i = 0; i < 4; ++i) __builtin_prefetch(rows[quad + i] + 4 * kp + ahead, 0, 2);
-      for (int part = 0; part < kPairsOfLine; part += 4) {
-        Rows4 r;
-        for (int i = 0; i < 4; ++i) {
-          r.v[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[quad + i] + 4 * (kp + part)));
-        }
-        r = transpose_32(r);
-        for (int i = 0; i < 4; ++i) {
-          _mm_storeu_si128(reinterpret_cast<__m128i*>(line + (part + i) * 2 * kLineBytes + 4 * quad), r.v[i]);
-        }
-      }
-    }
-  }
-  for (; kp < layout.cols / 2; ++kp, line += 2 * kLineBytes) {
+// [k pair][16 rows][2 k] bf16 from 16 rows of bf16; those of the next panel are `ahead` bytes on.
+void interleave_bf16(const PanelLayout& layout, const LineKernels& kernels, const RowPointers& rows, std::int64_t ahead,
+                     std::byte* line) {
+  constexpr std::int64_t kPairsOfRecord = kLineBytes / 4;
+  const std::int64_t records = layout.cols / 2 / kPairsOfRecord;
+  kernels.bf16({rows.data(), records, line, 2 * kLineBytes, kPairsOfRecord * 2 * kLineBytes, ahead});
+  line += records * kPairsOfRecord * 2 * kLineBytes;
+  for (std::int64_t kp = records * kPairsOfRecord; kp < layout.cols / 2; ++kp, line += 2 * kLineBytes) {
     for (int r = 0; r < kPanelRows; ++r) std::memcpy(line + 4 * r, rows[r] + 4 * kp, 4);
   }
   if (layout.cols % 2 == 0) return;
@@ -118,8 +103,9 @@ StoredPlace PanelLayout::place(std::int64_t k) const {
   return {bytes_of_k(first * segment_k()), segment < three ? 2 : 3, static_cast<int>(segment - first)};
 }
 
-void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel, float* scratch, const PairData& pair) {
-  if (layout.quantized()) return pack_quantized_panel(layout, source, panel, pair);
+void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel, const PackTools& tools,
+                const PairData& pair) {
+  if (layout.quantized()) return pack_quantized_panel(layout, source, panel, tools.lines, pair);
   const QuantTensor& w = *source.weight;
   std::byte* lines = pair.records + panel * kLineBytes;
   const std::int64_t rows = std::clamp<std::int64_t>(w.codes.rows - source.first_row, 0, kPanelRows);
@@ -128,8 +114,9 @@ void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel,
     for (int r = 0; r < kPanelRows; ++r) {
       pointers[r] = static_cast<const std::byte*>(w.codes.data) + 2 * (source.first_row + r) * w.codes.row_stride;
     }
-    return interleave_bf16(layout, pointers, 2 * kPanelRows * w.codes.row_stride, lines);
+    return interleave_bf16(layout, tools.lines, pointers, 2 * kPanelRows * w.codes.row_stride, lines);
   }
+  float* const scratch = tools.scratch;
   std::fill_n(scratch, pack_scratch_floats(layout.cols), 0.0f);
   for (int r = 0; r < rows; ++r) decode_row(w, source.first_row + r, scratch + r * layout.cols);
   interleave_floats(layout, scratch, lines);

@@ -1,5 +1,4 @@
-// Codes and block scales of a file > a record of a panel, 16 rows at once: the part of packing that every byte goes
-// through, by instructions that every x86-64 processor has.
+// Block scales of a file > those of panels, 16 rows at once, by instructions that every x86-64 processor has.
 //
 // Called by panel_quant.cc while loading, from many threads. Pure functions on the caller's memory.
 #pragma once
@@ -12,24 +11,19 @@
 
 namespace sluice::cpu {
 
-// Where the records put kStoredK columns of a panel.
-struct RecordTarget {
-  std::byte* scales;
-  std::byte* codes;
-  std::int64_t pitch;  // bytes from a line of the panel to its next
+inline constexpr std::int64_t kMostRecords = kSegmentK / kStoredK;  // of a segment
+
+// Scales of records that follow each other: one after the other in each row, [groups][16 rows] in a record.
+struct ScaleRun {
+  std::array<const std::uint8_t*, kPanelRows> rows{};
+  std::int64_t records = 0;  // at most kMostRecords
+  std::byte* to = nullptr;
+  std::int64_t step = 0;  // bytes from record to record
 };
 
-using CodeRows = std::array<const std::byte*, kPanelRows>;  // kStoredK codes of each row
-
-void store_fp8_codes(const CodeRows& rows, const RecordTarget& to);
-void store_nvfp4_codes(const CodeRows& rows, const RecordTarget& to);
-// Returns whether a block of 32 codes has zeros only.
-bool store_mxfp4_codes(const CodeRows& rows, const RecordTarget& to);
-
-using ScaleRows = std::array<const std::uint8_t*, kPanelRows>;  // scales of kStoredK columns, one after the other
-
-// Scales that need no second look, which is almost all. Returns false where there are others and then writes nothing.
-bool store_plain_nvfp4_scales(const ScaleRows& rows, const RecordTarget& to);  // positive, normal numbers
-bool store_plain_mxfp4_scales(const ScaleRows& rows, const RecordTarget& to);  // up to 2^125
+// For scales that need no second look, which is almost all. Return false where there are others and then write nothing.
+bool store_plain_nvfp4_scales(const ScaleRun& run);  // positive, normal numbers
+// Up to 2^125. `far` is set where one is beyond 2^-40 or 2^40.
+bool store_plain_mxfp4_scales(const ScaleRun& run, bool& far);
 
 }  // namespace sluice::cpu

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -10,9 +9,9 @@
 #include "core/error.h"
 #include "cpu/panel.h"
 #include "cpu/panel_codes.h"
+#include "cpu/stored_scale.h"
 #include "numerics/bf16.h"
 #include "numerics/e8m0.h"
-#include "numerics/fp8.h"
 
 // Codes of a file into panels: a permutation of bytes or nibbles, and block scales in the form that decoding wants.
 namespace sluice::cpu {
@@ -56,62 +55,6 @@ void pack_block_scales(const PanelLayout& layout, const Rows& rows, float tensor
   }
 }
 
-constexpr std::uint8_t kMxfp4One = 127;  // stored byte of the scale 1
-
-// What a block scale becomes: its byte in the panel, and a mask that is applied to the codes.
-struct StoredScale {
-  std::uint8_t byte = 0;
-  std::uint32_t keep = 0xFFFFFFFFu;  // 0: the scale is zero or NaN, so the codes are dropped
-  std::uint32_t flip = 0;            // sign bits of a negative scale
-  bool nan = false;
-};
-
-StoredScale stored_nvfp4(std::uint8_t code) {
-  StoredScale s;
-  const std::uint32_t magnitude = code & 0x7Fu;
-  s.flip = (code & 0x80u) != 0 ? 0x88888888u : 0u;
-  s.nan = magnitude == 0x7Fu;
-  if (s.nan || magnitude == 0) {
-    s.keep = 0;
-    return s;
-  }
-  int exponent = 0;
-  const float fraction = std::frexp(to_float(E4m3{static_cast<std::uint8_t>(magnitude)}), &exponent);  // [0.5, 1)
-  const auto mantissa = static_cast<std::uint32_t>(fraction * 16.0f) - 8;
-  s.byte = static_cast<std::uint8_t>((8 - (exponent - 1)) * 8 + static_cast<int>(mantissa));
-  return s;
-}
-
-// Codes from 253 on have no stored byte: they are refused where they occur.
-StoredScale stored_mxfp4(std::uint8_t code) {
-  StoredScale s;
-  s.nan = code == kE8m0Nan;
-  s.keep = s.nan ? 0 : s.keep;
-  s.byte = s.nan ? kMxfp4One : static_cast<std::uint8_t>(254 - code);
-  return s;
-}
-
-bool changes_codes(const StoredScale& s) { return s.keep == 0 || s.flip != 0; }
-
-using ScaleTable = std::array<StoredScale, 256>;
-
-ScaleTable make_scale_table(StoredScale (*stored)(std::uint8_t)) {
-  ScaleTable t;
-  for (int i = 0; i < 256; ++i) t[i] = stored(static_cast<std::uint8_t>(i));
-  return t;
-}
-
-const ScaleTable& scale_table(Format format) {
-  static const ScaleTable kNvfp4 = make_scale_table(stored_nvfp4), kMxfp4 = make_scale_table(stored_mxfp4);
-  return format == Format::nvfp4 ? kNvfp4 : kMxfp4;
-}
-
-void check_mxfp4_scale(std::uint8_t code) {
-  if (code < 253 || code == kE8m0Nan) return;
-  fail(ErrorCode::unsupported, "an MXFP4 block scale of 2^" + std::to_string(code - 127), "at most 2^125",
-       "larger values are beyond bf16");
-}
-
 // Up to 8 codes from column k on, unit column stride, k even.
 std::uint32_t load_octet(const MatrixView& c, std::int64_t n, std::int64_t k) {
   const auto* from = static_cast<const std::byte*>(c.data) + (n * c.row_stride + k) / 2;
@@ -147,44 +90,45 @@ Fp4Layout fp4_layout(const PanelLayout& layout) {
   return {group, kStoredK / group * kPairRows, nvfp4 ? std::uint8_t{0} : kMxfp4One};
 }
 
+using CodeRows = std::array<const std::byte*, kPanelRows>;  // kStoredK codes of each row
+
 // kStoredK columns of 16 rows: where they are, or copies of those that are not whole or are changed.
 struct Block {
   CodeRows rows;
   alignas(16) std::byte copies[kPanelRows][kBlockBytes];
 };
 
-// Targets of one record of a panel after the other.
-class Targets {
- public:
-  Targets(const PanelLayout& layout, int panel, std::byte* records)
-      : layout_(layout),
-        scale_bytes_(layout.format == Format::fp8 ? 0 : fp4_layout(layout).scale_bytes),
-        record_bytes_(layout.bytes_of_k(kStoredK)),
-        panel_(panel),
-        records_(records) {}
+// Where the records of one segment put those of a panel.
+struct SegmentTarget {
+  std::byte* scales = nullptr;  // of the panel in the first record
+  std::byte* codes = nullptr;
+  std::int64_t pitch = 0;  // bytes from a line of the panel to its next
+  std::int64_t step = 0;   // bytes from record to record
 
-  // Of the record at k, which goes up by kStoredK from 0.
-  RecordTarget at(std::int64_t k) {
-    if (k == next_segment_) {
-      place_ = layout_.place(k);
-      record_ = records_ + place_.bytes;
-      next_segment_ += layout_.segment_k();
-    }
-    const RecordTarget to = {record_ + place_.lane * scale_bytes_ + panel_ * kPanelRows,
-                             record_ + place_.lanes * scale_bytes_ + place_.lane * kPairLine + panel_ * kPanelLine,
-                             place_.lanes * kPairLine};
-    record_ += place_.lanes * record_bytes_;
-    return to;
+  SegmentTarget record(std::int64_t i) const { return {scales + i * step, codes + i * step, pitch, step}; }
+};
+
+// Of the segment that begins at k.
+SegmentTarget target_of(const PanelLayout& layout, std::int64_t k, int panel, std::byte* records) {
+  const std::int64_t scale_bytes = layout.format == Format::fp8 ? 0 : fp4_layout(layout).scale_bytes;
+  const StoredPlace place = layout.place(k);
+  std::byte* first = records + place.bytes;
+  return {first + place.lane * scale_bytes + panel * kPanelRows,
+          first + place.lanes * scale_bytes + place.lane * kPairLine + panel * kPanelLine, place.lanes * kPairLine,
+          place.lanes * layout.bytes_of_k(kStoredK)};
+}
+
+// The columns of one segment.
+struct Segment {
+  std::int64_t k = 0;        // first one
+  std::int64_t records = 0;  // the last one may be cut off by the end of the rows
+  std::int64_t whole = 0;    // records that are not
+
+  Segment(const PanelLayout& layout, std::int64_t first) : k(first) {
+    const std::int64_t cols = std::min(layout.segment_k(), layout.cols - first);
+    records = ceil_div(cols, kStoredK);
+    whole = cols / kStoredK;
   }
-
- private:
-  const PanelLayout& layout_;
-  std::int64_t scale_bytes_, record_bytes_;
-  int panel_;
-  std::byte* records_;
-  StoredPlace place_;
-  std::byte* record_ = nullptr;
-  std::int64_t next_segment_ = 0;
 };
 
 // Rows that all exist, with unit column stride: nothing has to be copied.
@@ -199,10 +143,15 @@ CodeRows rows_at(const Rows& rows, std::int64_t k) {
   return at;
 }
 
-// Sixteen rows are more streams than hardware follows, so those of the next panel are asked for at the same columns.
-void fetch_next_panel(const CodeRows& rows, const MatrixView& codes) {
-  const std::int64_t ahead = dtype_bytes(codes.dtype, kPanelRows * codes.row_stride);
-  for (const std::byte* row : rows) __builtin_prefetch(row + ahead, 0, 2);
+// Whole records of rows that are all there.
+LineRun line_run(const Rows& rows, const CodeRows& at, std::int64_t records, const SegmentTarget& to) {
+  const MatrixView& c = rows.w.codes;
+  return {at.data(), records, to.codes, to.pitch, to.step, dtype_bytes(c.dtype, kPanelRows * c.row_stride)};
+}
+
+// One record of rows that are copies.
+LineRun line_run(const Block& block, const SegmentTarget& to) {
+  return {block.rows.data(), 1, to.codes, to.pitch, to.step, 0};
 }
 
 // Zeros for rows and columns that don't exist.
@@ -217,25 +166,26 @@ void load_fp8(const Rows& rows, std::int64_t k, Block& block) {
   }
 }
 
-void pack_fp8(const PanelLayout& layout, const Rows& rows, Targets targets) {
-  for (std::int64_t k = 0; k < layout.cols; k += kStoredK) {
-    if (whole_rows(rows) && k + kStoredK <= layout.cols) {
-      const CodeRows codes = rows_at(rows, k);
-      fetch_next_panel(codes, rows.w.codes);
-      store_fp8_codes(codes, targets.at(k));
-      continue;
+void pack_fp8(const PanelLayout& layout, const Rows& rows, int panel, const LineKernels& lines, std::byte* records) {
+  for (std::int64_t k = 0; k < layout.cols; k += layout.segment_k()) {
+    const Segment segment(layout, k);
+    const SegmentTarget to = target_of(layout, k, panel, records);
+    const std::int64_t whole = whole_rows(rows) ? segment.whole : 0;
+    if (whole > 0) lines.fp8(line_run(rows, rows_at(rows, k), whole, to));
+    for (std::int64_t i = whole; i < segment.records; ++i) {
+      Block block;
+      load_fp8(rows, k + i * kStoredK, block);
+      lines.fp8(line_run(block, to.record(i)));
     }
-    Block block;
-    load_fp8(rows, k, block);
-    store_fp8_codes(block.rows, targets.at(k));
   }
 }
 
 // What goes on from record to record of the rows of a panel.
 struct RowState {
-  ScaleRows scales{};
+  std::array<const std::uint8_t*, kPanelRows> scales{};
   std::array<std::uint8_t, kPanelRows> byte;  // last stored scale
   std::array<bool, kPanelRows> nan{};         // whether a scale is NaN
+  bool far = false;                           // whether a scale may be far (PairData)
 };
 
 // A row of a record as the file has it. Blocks of zeros, and those that fill up the last record, have the scale of the
@@ -277,7 +227,11 @@ struct Fp4Row {
   }
 };
 
-void pack_fp4_record(Fp4Row row, RowState& state, const RecordTarget& to) {
+void store_fp4(const LineKernels& lines, Format format, const LineRun& run) {
+  format == Format::nvfp4 ? lines.nvfp4(run) : static_cast<void>(lines.mxfp4(run));
+}
+
+void pack_fp4_record(Fp4Row row, RowState& state, const LineKernels& lines, const SegmentTarget& to) {
   Block block;
   for (row.r = 0; row.r < kPanelRows; ++row.r) {
     const std::int64_t r = row.r, count = row.count();
@@ -286,7 +240,7 @@ void pack_fp4_record(Fp4Row row, RowState& state, const RecordTarget& to) {
     for (std::int64_t g = 0; g * row.f.group < kStoredK; ++g) {
       if (g * row.f.group < count) {
         const StoredScale& s = row.scale(g);
-        copy = copy || changes_codes(s);
+        copy = copy || s.changes_codes();
         state.nan[r] = state.nan[r] || s.nan;
         if (s.keep != 0 && !row.zeros(g)) state.byte[r] = s.byte;
       }
@@ -295,28 +249,34 @@ void pack_fp4_record(Fp4Row row, RowState& state, const RecordTarget& to) {
     if (copy) row.copy(block.copies[r]);
     block.rows[r] = copy ? block.copies[r] : row.codes();
   }
-  row.layout.format == Format::nvfp4 ? store_nvfp4_codes(block.rows, to)
-                                     : static_cast<void>(store_mxfp4_codes(block.rows, to));
+  store_fp4(lines, row.layout.format, line_run(block, to));
 }
 
-// A record of rows that all exist. Returns false where a scale or a block of zeros needs pack_fp4_record, which may
-// then write all of it again.
-bool pack_plain_fp4_record(const Fp4Row& row, RowState& state, const RecordTarget& to) {
-  constexpr std::int64_t kLine = 64;
-  const CodeRows codes = rows_at(row.rows, row.k);
-  if (row.k * 2 % kStoredK == 0) fetch_next_panel(codes, row.rows.w.codes);
-  ScaleRows scales;
-  for (std::int64_t r = 0; r < kPanelRows; ++r) scales[r] = state.scales[r] + row.first_group;
-  if (row.first_group % kLine == 0) {
-    for (const std::uint8_t* s : scales) __builtin_prefetch(s + kPanelRows * row.rows.w.block_scale.row_stride, 0, 2);
+// The whole records of a segment of rows that all exist. Returns false where a scale or a block of zeros needs
+// pack_fp4_record, which then writes all of them again.
+bool pack_plain_segment(const PanelLayout& layout, const Rows& rows, const Segment& segment, const LineKernels& lines,
+                        RowState& state, const SegmentTarget& to) {
+  constexpr std::int64_t kCacheLine = 64;
+  const Fp4Layout f = fp4_layout(layout);
+  const std::int64_t first_group = segment.k / f.group;
+  ScaleRun scales;
+  scales.records = segment.whole;
+  scales.to = to.scales;
+  scales.step = to.step;
+  for (std::int64_t r = 0; r < kPanelRows; ++r) scales.rows[r] = state.scales[r] + first_group;
+  if (first_group % kCacheLine == 0) {
+    for (const std::uint8_t* s : scales.rows) __builtin_prefetch(s + kPanelRows * rows.w.block_scale.row_stride, 0, 2);
   }
-  if (row.layout.format == Format::nvfp4) {
-    if (!store_plain_nvfp4_scales(scales, to)) return false;
-    store_nvfp4_codes(codes, to);
-  } else if (!store_plain_mxfp4_scales(scales, to) || store_mxfp4_codes(codes, to)) {
+  const CodeRows codes = rows_at(rows, segment.k);
+  const LineRun run = line_run(rows, codes, segment.whole, to);
+  if (layout.format == Format::nvfp4) {
+    if (!store_plain_nvfp4_scales(scales)) return false;
+    lines.nvfp4(run);
+  } else if (!store_plain_mxfp4_scales(scales, state.far) || lines.mxfp4(run)) {
     return false;
   }
-  std::memcpy(state.byte.data(), to.scales + (kStoredK / row.f.group - 1) * kPairRows, kPanelRows);
+  const std::byte* last = to.record(segment.whole - 1).scales + (kStoredK / f.group - 1) * kPairRows;
+  std::memcpy(state.byte.data(), last, kPanelRows);
   return true;
 }
 
@@ -336,6 +296,35 @@ void pack_output_scales(const Rows& rows, float tensor_scale, float* to) {
   for (std::int64_t r = 0; r < kPanelRows; ++r) {
     to[r] = of_rows && r < rows.count ? block_scale(s, rows.first + r, 0) * tensor_scale : tensor_scale;
   }
+}
+
+void pack_fp4(const PanelLayout& layout, const Rows& rows, int panel, const LineKernels& lines, const PairData& pair) {
+  const Fp4Layout f = fp4_layout(layout);
+  const BlockScaleView& scales = rows.w.block_scale;
+  RowState state;
+  state.byte.fill(f.first_byte);
+  for (std::int64_t r = 0; r < rows.count; ++r) {
+    const std::int64_t row = (rows.first + r) / scales.block_rows;
+    state.scales[r] = static_cast<const std::uint8_t*>(scales.data) + row * scales.row_stride;
+  }
+  const bool plain = whole_rows(rows) && scales.col_stride == 1;
+  for (std::int64_t k = 0; k < layout.cols; k += layout.segment_k()) {
+    const Segment segment(layout, k);
+    const SegmentTarget to = target_of(layout, k, panel, pair.records);
+    std::int64_t done = 0;
+    if (plain && segment.whole > 0 && pack_plain_segment(layout, rows, segment, lines, state, to)) done = segment.whole;
+    state.far = state.far || done < segment.records;
+
+    for (std::int64_t i = done; i < segment.records; ++i) {
+      const std::int64_t at = k + i * kStoredK;
+      const Fp4Row row{layout, rows, scale_table(layout.format), f, at, at / f.group};
+      pack_fp4_record(row, state, lines, to.record(i));
+    }
+  }
+  for (std::int64_t r = 0; r < kPanelRows; ++r) {
+    if (state.nan[r]) pair.output_scales[panel * kPanelRows + r] = std::numeric_limits<float>::quiet_NaN();
+  }
+  if (state.far && pair.perhaps_far != nullptr) pair.perhaps_far->store(true, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -363,7 +352,8 @@ bool scales_are_near(const QuantTensor& weight) {
   return true;
 }
 
-void pack_quantized_panel(const PanelLayout& layout, const PanelSource& source, int panel, const PairData& pair) {
+void pack_quantized_panel(const PanelLayout& layout, const PanelSource& source, int panel, const LineKernels& lines,
+                          const PairData& pair) {
   const QuantTensor& w = *source.weight;
   const Rows rows{w, source.first_row, std::clamp<std::int64_t>(w.codes.rows - source.first_row, 0, kPanelRows)};
   float* outputs = pair.output_scales != nullptr ? pair.output_scales + panel * kPanelRows : nullptr;
@@ -373,28 +363,10 @@ void pack_quantized_panel(const PanelLayout& layout, const PanelSource& source, 
       fail(ErrorCode::unsupported, std::string(dtype_name(w.codes.dtype)) + " weights in an fp8 recipe", "e4m3");
     }
     if (layout.scaled) pack_block_scales(layout, rows, source.tensor_scale, panel, pair.block_scales);
-    return pack_fp8(layout, rows, {layout, panel, pair.records});
+    return pack_fp8(layout, rows, panel, lines, pair.records);
   }
   check_fp4(layout, w);
-  const Fp4Layout f = fp4_layout(layout);
-  const BlockScaleView& scales = w.block_scale;
-  RowState state;
-  state.byte.fill(f.first_byte);
-  for (std::int64_t r = 0; r < rows.count; ++r) {
-    const std::int64_t row = (rows.first + r) / scales.block_rows;
-    state.scales[r] = static_cast<const std::uint8_t*>(scales.data) + row * scales.row_stride;
-  }
-  Targets targets(layout, panel, pair.records);
-  const bool whole = whole_rows(rows) && scales.col_stride == 1;
-  for (std::int64_t k = 0; k < layout.cols; k += kStoredK) {
-    const RecordTarget to = targets.at(k);
-    const Fp4Row row{layout, rows, scale_table(layout.format), f, k, k / f.group};
-    const bool plain = whole && k + kStoredK <= layout.cols && pack_plain_fp4_record(row, state, to);
-    if (!plain) pack_fp4_record(row, state, to);
-  }
-  for (std::int64_t r = 0; r < kPanelRows; ++r) {
-    if (state.nan[r]) outputs[r] = std::numeric_limits<float>::quiet_NaN();
-  }
+  pack_fp4(layout, rows, panel, lines, pair);
 }
 
 }  // namespace sluice::cpu

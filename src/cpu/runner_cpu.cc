@@ -17,7 +17,7 @@ namespace {
 
 class CpuRunner final : public Runner {
  public:
-  CpuRunner(ThreadPool& pool, Isa isa) : pool_(pool), kernels_(gemm_kernels(isa)) {}
+  CpuRunner(ThreadPool& pool, Isa isa) : pool_(pool), kernels_(gemm_kernels(isa)), lines_(line_kernels(isa)) {}
 
   std::string_view name() const override { return "cpu"; }
 
@@ -42,7 +42,7 @@ class CpuRunner final : public Runner {
 
   void reload(PreparedExperts& prepared, ExpertWeights&& weights) const override {
     const ExpertWeights taken = std::move(weights);  // gives up the mapping at the end
-    const_cast<CpuExperts&>(own(prepared)).fill(taken, pool_);
+    const_cast<CpuExperts&>(own(prepared)).fill(taken, lines_, pool_);
   }
 
   std::size_t workspace_bytes(const Problem& problem, std::int64_t tokens) const override {
@@ -103,6 +103,7 @@ class CpuRunner final : public Runner {
 
   ThreadPool& pool_;
   const GemmKernels& kernels_;
+  const LineKernels& lines_;
 };
 
 }  // namespace

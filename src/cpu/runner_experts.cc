@@ -101,13 +101,13 @@ std::int64_t CpuExperts::resident_bytes() const {
 
 PairData CpuExperts::gemm1_data(std::int64_t e, std::int64_t pair) const {
   return {in_.as<std::byte>() + e * gemm1.bytes() + pair * gemm1.pair_bytes(),
-          block_scales(e, 2 * pair * gemm1.scale_groups()), output_scales(e, pair)};
+          block_scales(e, 2 * pair * gemm1.scale_groups()), output_scales(e, pair), nullptr};
 }
 
 PairData CpuExperts::gemm2_data(std::int64_t e, std::int64_t pair) const {
   const std::int64_t before = 2 * gemm1.pairs * gemm1.scale_groups();
   return {out_.as<std::byte>() + e * gemm2.bytes() + pair * gemm2.pair_bytes(),
-          block_scales(e, before + 2 * pair * gemm2.scale_groups()), output_scales(e, gemm1.pairs + pair)};
+          block_scales(e, before + 2 * pair * gemm2.scale_groups()), output_scales(e, gemm1.pairs + pair), nullptr};
 }
 
 Epilogue CpuExperts::gemm1_epilogue(std::int64_t e, std::int64_t pair) const {
@@ -119,14 +119,12 @@ Epilogue CpuExperts::gemm2_epilogue(std::int64_t e, std::int64_t pair) const {
 }
 
 // One work item is a few pairs, expert by expert, so that the pages of a mapped file are read in order.
-void CpuExperts::fill(const ExpertWeights& weights, ThreadPool& pool) {
+void CpuExperts::fill(const ExpertWeights& weights, const LineKernels& lines, ThreadPool& pool) {
   check_weights(layer, weights);
   check_formats(recipe, weights);
   if (weights.count() != experts) {
     fail(ErrorCode::usage, "reload with " + std::to_string(weights.count()) + " experts", std::to_string(experts));
   }
-  gemm1.near_scales = near_scales(weights.gate, pool) && near_scales(weights.up, pool);
-  gemm2.near_scales = near_scales(weights.down, pool);
   const LayerInputScales scales = layer_input_scales(recipe, weights.input_scales);
   input1 = input_rounding(recipe, scales.gemm1);
   input2 = input_rounding(recipe, scales.gemm2);
@@ -134,35 +132,44 @@ void CpuExperts::fill(const ExpertWeights& weights, ThreadPool& pool) {
   const Buffer scratch =
       host_buffer(static_cast<std::size_t>(pool.size() * pack_scratch_floats(longest)) * sizeof(float));
   ExpertRelease release(weights, pairs());
+  std::atomic<bool> far1{false}, far2{false};
   constexpr std::int64_t kGrainPairs = 8;
   pool.parallel_for(experts * pairs(), kGrainPairs, [&](std::int64_t begin, std::int64_t end, int worker) {
-    float* floats = scratch.as<float>() + worker * pack_scratch_floats(longest);
+    const PackTools tools{lines, scratch.as<float>() + worker * pack_scratch_floats(longest)};
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t e = i / pairs(), pair = i % pairs();
       if (pair == 0) pack_biases(weights, e);
-      if (pair < gemm1.pairs) pack_gemm1_pair(weights, e, pair, floats);
-      if (pair >= gemm1.pairs) pack_gemm2_pair(weights, e, pair - gemm1.pairs, floats);
+      if (pair < gemm1.pairs) pack_gemm1_pair(weights, e, pair, tools, far1);
+      if (pair >= gemm1.pairs) pack_gemm2_pair(weights, e, pair - gemm1.pairs, tools, far2);
       release.packed(e);
     }
+    finish_lines();
   });
+  const bool mxfp4 = gemm1.format == Format::mxfp4;
+  gemm1.near_scales = mxfp4 && (!far1 || (near_scales(weights.gate, pool) && near_scales(weights.up, pool)));
+  gemm2.near_scales = mxfp4 && (!far2 || near_scales(weights.down, pool));
 }
 
-void CpuExperts::pack_gemm1_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair, float* scratch) {
-  const PairData to = gemm1_data(e, pair);
+void CpuExperts::pack_gemm1_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair,
+                                 const PackTools& tools, std::atomic<bool>& far) {
+  PairData to = gemm1_data(e, pair);
+  to.perhaps_far = &far;
   const std::int64_t row = pair * gemm1_columns();
   const QuantTensor& first = gated() ? weights.gate[e] : weights.up[e];
   const QuantTensor& second = weights.up[e];
   const float up_scale = upstream_gate_alpha ? first.tensor_scale : second.tensor_scale;
-  pack_panel(gemm1, {&first, row, input1.output_factor * first.tensor_scale}, 0, scratch, to);
-  pack_panel(gemm1, {&second, gated() ? row : row + kPanelRows, input1.output_factor * up_scale}, 1, scratch, to);
+  pack_panel(gemm1, {&first, row, input1.output_factor * first.tensor_scale}, 0, tools, to);
+  pack_panel(gemm1, {&second, gated() ? row : row + kPanelRows, input1.output_factor * up_scale}, 1, tools, to);
 }
 
-void CpuExperts::pack_gemm2_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair, float* scratch) {
-  const PairData to = gemm2_data(e, pair);
+void CpuExperts::pack_gemm2_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair,
+                                 const PackTools& tools, std::atomic<bool>& far) {
+  PairData to = gemm2_data(e, pair);
+  to.perhaps_far = &far;
   const QuantTensor& down = weights.down[e];
   const float scale = input2.output_factor * down.tensor_scale;
-  pack_panel(gemm2, {&down, pair * kPairRows, scale}, 0, scratch, to);
-  pack_panel(gemm2, {&down, pair * kPairRows + kPanelRows, scale}, 1, scratch, to);
+  pack_panel(gemm2, {&down, pair * kPairRows, scale}, 0, tools, to);
+  pack_panel(gemm2, {&down, pair * kPairRows + kPanelRows, scale}, 1, tools, to);
 }
 
 void CpuExperts::pack_biases(const ExpertWeights& weights, std::int64_t e) {

@@ -5,6 +5,7 @@
 // thread on top.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "core/buffer.h"
@@ -21,7 +22,7 @@ class CpuExperts final : public PreparedExperts {
   CpuExperts(const Problem& problem, std::int64_t experts_);
 
   // Packs all experts in parallel. Throws Error when shapes or formats don't fit.
-  void fill(const ExpertWeights& weights, ThreadPool& pool);
+  void fill(const ExpertWeights& weights, const LineKernels& lines, ThreadPool& pool);
 
   std::int64_t resident_bytes() const override;
 
@@ -69,8 +70,10 @@ class CpuExperts final : public PreparedExperts {
   }
   PairData gemm1_data(std::int64_t e, std::int64_t pair) const;
   PairData gemm2_data(std::int64_t e, std::int64_t pair) const;
-  void pack_gemm1_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair, float* scratch);
-  void pack_gemm2_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair, float* scratch);
+  void pack_gemm1_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair, const PackTools& tools,
+                       std::atomic<bool>& far);
+  void pack_gemm2_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair, const PackTools& tools,
+                       std::atomic<bool>& far);
   void pack_biases(const ExpertWeights& weights, std::int64_t e);
 
   Buffer in_;   // E_local x gemm1

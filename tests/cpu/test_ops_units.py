@@ -22,6 +22,13 @@ def test_nothing_but_the_table_leaves_a_unit(unit):
     assert leaving == [f"sluice::cpu::ops_kernels_{unit}()"]
 
 
+@pytest.mark.parametrize("unit", ["scalar", "avx2", "avx512"])
+def test_nothing_but_the_table_leaves_a_unit_of_lines(unit):
+    lines = output_of("nm", "-C", "--defined-only", OBJECTS / f"lines_{unit}.cc.o").splitlines()
+    leaving = [line.split(" ", 2)[2] for line in lines if not line.split(" ", 2)[1].islower()]
+    assert leaving == [f"sluice::cpu::line_kernels_{unit}()"]
+
+
 # Sums that live on the stack instead of in registers cost half of the speed.
 @pytest.mark.parametrize("kernel, count", [("value_block<", 2), ("score_block<", 2)])
 def test_register_blocks_keep_their_sums_in_registers(kernel, count):
