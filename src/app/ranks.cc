@@ -22,7 +22,6 @@ namespace {
 constexpr std::chrono::milliseconds kLook(20);
 constexpr int kLooksForSignal = 10;
 constexpr int kLooks = 500;
-constexpr int kLooksForMistake = 50;
 
 std::string environment(const char* name) {
   const char* const value = std::getenv(name);
@@ -118,18 +117,16 @@ class OneOfSeveral final : public RankSession {
     failed_ = true;
     const std::string who = "rank " + std::to_string(process_->rank());
     if (process_->rank() != 0) await_end_by_signal();
-    if (!process_->board().claim_report(process_->rank())) return;
-    if (!text.empty()) write_line(reports_, "sluice: " + (text.starts_with("rank ") ? "" : who + ": ") + text);
+    tell(text.empty() ? "" : "sluice: " + (text.starts_with("rank ") ? "" : who + ": ") + text);
   }
 
   void refuse(const std::string& text) override {
-    const comm::Board& board = process_->board();
-    for (int i = 0; i < kLooksForMistake && process_->rank() != 0 && board.reporter() < 0; ++i) {
-      std::this_thread::sleep_for(kLook);
+    if (process_->rank() != 0) {
+      await_same_of_rank_0();
+      return report(text);
     }
-    if (process_->rank() != 0) return report(text);
     failed_ = true;
-    if (process_->board().claim_report(0)) write_line(reports_, "sluice: " + text);
+    tell("sluice: " + text);
   }
 
   int finish(int exit_code) override {
@@ -160,6 +157,23 @@ class OneOfSeveral final : public RankSession {
            "as many as --tp says, which is " + std::to_string(options.ranks));
     }
     world_ = process_->make_world();
+  }
+
+  // The first of all ranks that fail writes its line; the others go on, which ends all, when it is written.
+  void tell(const std::string& line) {
+    comm::Board& board = process_->board();
+    if (!board.claim_report(process_->rank())) return board.await_report();
+    if (!line.empty()) write_line(reports_, line);
+    board.set_reported();
+  }
+
+  // A mistake that rank 0 makes too is its to tell, without a rank in front. One that goes on has made none.
+  void await_same_of_rank_0() {
+    const comm::Board& board = process_->board();
+    for (int i = 0; i < kLooks && board.reporter() < 0 && !board.gone(0); ++i) {
+      if (board.ahead(0, process_->rank())) return;
+      std::this_thread::sleep_for(kLook);
+    }
   }
 
   // A signal of the user's may have ended rank 0, which is no fault: mpirun notices and ends the others, this one too.

@@ -187,16 +187,16 @@ int exit_code(int status, const comm::Board& board) {
     fail(ErrorCode::resources, "mpirun was killed by signal " + std::to_string(WTERMSIG(status)),
          "it to live as long as the ranks do, which end with it");
   }
-  // A rank that never joined comes first: mpirun ends the others for it.
+  // Ranks that never joined come first: mpirun ends the others for one, perhaps before they could.
   bool joined = false;
-  int absent = -1, gone = -1;
-  for (int r = board.ranks() - 1; r >= 0; --r) {
+  std::string absent, gone;
+  for (int r = 0; r < board.ranks(); ++r) {
     joined = joined || board.pid(r) != 0;
-    if (board.pid(r) == 0) absent = r;
-    if (board.gone(r)) gone = r;
+    if (board.pid(r) == 0) absent += (absent.empty() ? "" : ", ") + board.describe(r);
+    if (board.gone(r) && gone.empty()) gone = board.describe(r);
   }
-  const int cause = absent >= 0 ? absent : gone;
-  const std::string found = cause >= 0 ? ", but " + board.describe(cause) : "";
+  const std::string cause = absent.empty() ? gone : absent;
+  const std::string found = cause.empty() ? "" : ", but " + cause;
   if (!joined && code == kNoSuchProgram) fail(ErrorCode::resources, "mpirun can't be started", "", kAdvice);
   if (!joined && code <= static_cast<int>(ErrorCode::resources)) return code;  // each rank has said why
   fail(ErrorCode::resources, "the ranks ended with code " + std::to_string(code), "every rank to end in order" + found);

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <thread>
 #include <vector>
 
 #include "core/error.h"
@@ -149,6 +150,13 @@ void Board::set_exit_code(int code) {
   header().exit_code.compare_exchange_strong(none, code);
 }
 
+void Board::await_report() const {
+  constexpr int kLooks = 1000;  // of 10 ms: it is a line to write, which may be blocked
+  for (int i = 0; i < kLooks && reporter() >= 0 && header().reported == 0 && !gone(reporter()); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 int Board::reporter() const { return header().reporter - 1; }
 
 bool Board::gone(int rank) const {
@@ -160,6 +168,12 @@ bool Board::gone(int rank) const {
 
 bool Board::takes_part(int rank, const Position& mine) const {
   return note(rank).position.load(std::memory_order_acquire) == packed(mine, true);
+}
+
+bool Board::ahead(int rank, int mine) const {
+  const std::uint64_t word = note(rank).position.load(std::memory_order_acquire);
+  const Position theirs = unpacked(word), own = unpacked(note(mine).position.load(std::memory_order_acquire));
+  return inside(word) && (theirs.group != own.group || theirs.number > own.number);
 }
 
 std::string Board::disagreement(int rank, const Position& mine) const {

@@ -47,6 +47,9 @@ class Board {
   // True once, for the first of all ranks that asks: errors that follow from another rank's are not reported again.
   bool claim_report(int rank);
   int reporter() const;  // -1: nobody
+  // The report is written. Whoever ends the run for the same failure waits for that, lest it end the reporter before.
+  void set_reported() { header().reported = 1; }
+  void await_report() const;
   // What the run ends with: the first rank's that says so.
   void set_exit_code(int code);
   int exit_code() const { return header().exit_code; }  // 0: none said
@@ -60,6 +63,8 @@ class Board {
   bool gone(int rank) const;
   // True when `rank` is inside the operation `mine`.
   bool takes_part(int rank, const Position& mine) const;
+  // True when `rank` waits inside a later operation than `mine` has been in, or in one of another group.
+  bool ahead(int rank, int mine) const;
   // "rank 1 entered all_reduce 2 0.1 s ago" when that is at the number of `mine` another operation, else empty. Says
   // the same of a rank that has left since, for having noticed first.
   std::string disagreement(int rank, const Position& mine) const;
@@ -78,6 +83,7 @@ class Board {
     std::atomic<std::int32_t> reporter;  // rank + 1
     std::atomic<std::int32_t> exit_code;
     std::atomic<std::int32_t> signal;
+    std::atomic<std::int32_t> reported;
   };
   static std::size_t bytes(int ranks) { return sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Note); }
   virtual Header& header() const = 0;

@@ -198,7 +198,11 @@ class MpiProcess final : public RankProcess {
               for (int r = 0; r < board_->ranks(); ++r) {
                 if (!board_->running(r)) what += ", but " + board_->describe(r);
               }
-              if (board_->claim_report(options_.rank)) options_.report(what);
+              if (board_->claim_report(options_.rank)) {
+                options_.report(what);
+                board_->set_reported();
+              }
+              board_->await_report();
               options_.end();
             }};
   }

@@ -23,7 +23,7 @@ EVAL = ["eval", "gsm8k", MODEL, "--data", ROOT / "models/word_problems.test.json
 
 def sluice(*args, env=None, **kwargs):
     kwargs.setdefault("capture_output", True)
-    return subprocess.run([SLUICE, *map(str, args)], text=True, timeout=120, check=False,
+    return subprocess.run([SLUICE, *map(str, args)], text=True, timeout=300, check=False,
                           env={**os.environ, **(env or {})}, **kwargs)
 
 
@@ -225,7 +225,7 @@ def test_an_interrupt_ends_the_reading_of_a_long_prompt():
     chat.send_signal(signal.SIGINT)
     chat.stdin.write("/exit\n")
     chat.stdin.close()
-    assert chat.wait(timeout=60) == 0
+    assert chat.wait(timeout=300) == 0
     assert "decode 0 tokens" in chat.stderr.read()
 
 

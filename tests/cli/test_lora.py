@@ -18,7 +18,7 @@ PREFIX = "base_model.model.model.layers.1."
 
 
 def refused(*arguments):
-    done = subprocess.run([str(SLUICE), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([str(SLUICE), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == UNSUPPORTED, done.stdout + done.stderr
     assert "LoRA" in done.stderr and "merge" in done.stderr, done.stderr
     return done.stderr

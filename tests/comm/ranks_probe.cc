@@ -26,7 +26,7 @@ struct Request {
   int tp = 1;
   int who = 1;
   double limit = 5;
-  double start = 60;
+  double start = 300;
   std::int64_t message = 0;
 };
 

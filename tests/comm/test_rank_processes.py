@@ -3,6 +3,7 @@
 Faults are put into rank 2 of 3 while all of them sum without end.
 """
 
+import contextlib
 import os
 import pathlib
 import pty
@@ -13,7 +14,7 @@ import time
 
 import pytest
 
-LIMIT = 120  # seconds: far above what a run takes, far below a hang
+LIMIT = 300  # seconds: far above what a run takes, far below a hang
 CHECKS = ["SumsAreSerial", "SumOfNegativeZeros", "ElementIsIndependent", "LargeSum", "BarrierAndBroadcast", "Gathers",
           "ReduceScatters", "Exchanges", "ManySmall", "Splits"]
 
@@ -46,7 +47,7 @@ def processes_of(mark):
 
 def gone(mark):
     """Waits until no process holds `mark`: mpirun kills what is left within seconds."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + LIMIT
     while processes_of(mark) and time.monotonic() < end:
         time.sleep(0.05)
     return not processes_of(mark)
@@ -78,14 +79,14 @@ def fixture_mark(request):
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
 def test_conformance(ranks, mark):
-    done = probe("conformance", "--tp", ranks, "--limit", 60, "--mark", mark)
+    done = probe("conformance", "--tp", ranks, "--limit", 200, "--mark", mark)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{name} {ranks} ok" for name in CHECKS]
     assert done.stderr == ""
 
 
 def test_parts_longer_than_a_message(mark):
-    done = probe("conformance", "--tp", 3, "--limit", 60, "--message", 5003, "--mark", mark)
+    done = probe("conformance", "--tp", 3, "--limit", 200, "--message", 5003, "--mark", mark)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [f"{name} 3 ok" for name in CHECKS]
 
@@ -98,37 +99,44 @@ def fault(mode, mark, *words):
 
 
 def test_killed_rank(mark):
-    done, line = fault("kill", mark, "--limit", 100)
+    done, line = fault("kill", mark, "--limit", 200)
     assert done.returncode == 5
     assert "rank 2 (process" in line and "is dead" in line and "all_reduce 3" in line
 
 
+def fault_at_the_limit(mode, mark, condition):
+    """The fault is named when the limit passes. It may pass before, where ranks get little of the machine: then a longer one is taken."""
+    for limit in (2, 8, 32, 128):
+        done, line = fault(mode, mark, "--limit", limit)
+        assert done.returncode == 5
+        assert f"no end within {limit}.0 s" in line
+        if condition in line:
+            return line
+    raise AssertionError(line)
+
+
 def test_stopped_rank(mark):
-    done, line = fault("stop", mark, "--limit", 2)
-    assert done.returncode == 5
-    assert "no end within 2.0 s" in line and "rank 2 (process" in line and "is stopped by a signal" in line
+    assert "rank 2 (process" in fault_at_the_limit("stop", mark, "is stopped by a signal")
 
 
 def test_hanging_rank(mark):
-    done, line = fault("hang", mark, "--limit", 2)
-    assert done.returncode == 5
-    assert "no end within 2.0 s" in line and "is alive; it completed all_reduce 31" in line
+    assert "rank 2 (process" in fault_at_the_limit("hang", mark, "is alive; it completed all_reduce 31")
 
 
 def test_rank_that_fails_tells_why_itself(mark):
-    done, line = fault("throw", mark, "--limit", 100)
+    done, line = fault("throw", mark, "--limit", 200)
     assert done.returncode == 3
     assert line == "sluice: rank 2: shard 2 can't be read; expected a readable file"
 
 
 def test_rank_that_leaves_without_a_word(mark):
-    done, line = fault("exit", mark, "--limit", 100)
+    done, line = fault("exit", mark, "--limit", 200)
     assert done.returncode == 5
     assert "rank 2 (process" in line and "is dead" in line
 
 
 def test_ranks_that_call_different_operations(mark):
-    done, line = fault("other", mark, "--limit", 100)
+    done, line = fault("other", mark, "--limit", 200)
     assert done.returncode == 5
     assert "ranks call different operations" in line and "barrier 32" in line and "all_reduce 32" in line
 
@@ -209,7 +217,7 @@ def test_what_is_typed_is_read(mark):
 
 def start(mode, mark):
     """A run of 3 whose rank 0 has said its first word."""
-    run = subprocess.Popen([probe_path(), mode, "--tp", "3", "--who", "2", "--limit", "100", "--mark", mark], text=True,
+    run = subprocess.Popen([probe_path(), mode, "--tp", "3", "--who", "2", "--limit", "200", "--mark", mark], text=True,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     assert run.stdout.readline() in ("serving\n", "started\n")
     return run
@@ -233,7 +241,8 @@ def test_a_signal_to_the_whole_group_ends_in_order(mark):
 def test_a_signal_to_every_process_ends_in_order(mark):
     run = start("serve", mark)
     for pid in [run.pid, *children(run.pid), *ranks_of(run)]:
-        os.kill(pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # the first may have ended the others
+            os.kill(pid, signal.SIGTERM)
     out, err = run.communicate(timeout=LIMIT)
     assert (run.returncode, out, err) == (0, f"ended by {int(signal.SIGTERM)}\n", "")
 

@@ -13,7 +13,7 @@ WITH_GPU = bool(glob.glob("/dev/nvidia[0-9]*"))
 
 
 def sluice(*args):
-    return subprocess.run([str(SLUICE), *args], capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run([str(SLUICE), *args], capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.skipif(WITH_GPU, reason="this machine has a GPU: scripts/gpu_check.sh is the test")

@@ -42,6 +42,10 @@ class RankRun {
 
   Engine& engine() { return *engine_; }
 
+  void wait_for_followers() {
+    for (std::thread& t : threads_) t.join();
+  }
+
   // Ends rank 0, then waits for all others. What each rank failed with, or "".
   const std::vector<std::string>& stop() {
     engine_.reset();

@@ -74,7 +74,7 @@ def refusal(folder):
     source, result = folder / "in.bin", folder / "out.bin"
     source.write_bytes(b"")
     done = subprocess.run([str(PROBE), "encode", str(folder), str(source), str(result)], capture_output=True, text=True,
-                          timeout=60, check=False)
+                          timeout=300, check=False)
     assert done.returncode != 0
     return done.stderr
 
