@@ -65,7 +65,8 @@ ApiServer::ApiServer(const ServerOptions& options, LoadModel load, LogSink log)
       drain_limit_(loop_,
                    [this] {
                      drain_over_ = true;
-                     say(fmt::format("{} requests were still in work and are ended", open_requests()));
+                     say(fmt::format("{} requests were still in work and {} still arriving; they are ended",
+                                     open_requests(), http_->arriving()));
                      end_all(503, "the server is shutting down");
                    }),
       drain_poll_(loop_, [this] { check_drained(); }) {
@@ -154,7 +155,8 @@ void ApiServer::drain() {
     outcome_.abandon = true;  // nothing is in work; the model is not waited for
     return loop_.stop();
   }
-  say(fmt::format("shutting down: {} requests in work, for at most {} s", open_requests(), options_.drain_seconds));
+  say(fmt::format("shutting down: {} requests in work and {} arriving, for at most {} s", open_requests(),
+                  http_->arriving(), options_.drain_seconds));
   drain_limit_.start(http::Seconds(options_.drain_seconds));
   check_drained();
 }
