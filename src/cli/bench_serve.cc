@@ -19,24 +19,35 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Cuts a stream of server-sent events into their data, however it arrives.
+// Cuts a stream of server-sent events into their data, however it arrives. Servers end lines in both ways, put other
+// lines (comments, ids) between, and have one line of data an event.
 class EventReader {
  public:
   template <class Take>
   void push(std::string_view part, Take take) {
     buffer_ += part;
     std::size_t begin = 0;
-    for (std::size_t end = buffer_.find("\n\n"); end != std::string::npos; end = buffer_.find("\n\n", begin)) {
-      const std::string_view event(buffer_.data() + begin, end - begin);
-      if (event.starts_with("data: ")) take(event.substr(6));
-      begin = end + 2;
+    for (std::size_t end = buffer_.find('\n'); end != std::string::npos; end = buffer_.find('\n', begin)) {
+      std::string_view line(buffer_.data() + begin, end - begin);
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      begin = end + 1;
+      if (!line.starts_with(kData)) continue;
+      line.remove_prefix(kData.size());
+      if (line.starts_with(' ')) line.remove_prefix(1);
+      take(line);
     }
     buffer_.erase(0, begin);
   }
 
  private:
+  static constexpr std::string_view kData = "data:";
   std::string buffer_;
 };
+
+std::int64_t count_in(const Json& usage, const char* name) {
+  const Json* count = usage.find(name);
+  return count != nullptr && count->is_int() ? count->as_int(name) : 0;
+}
 
 class LoadRunner {
  public:
@@ -100,8 +111,17 @@ class LoadRunner {
           finish(sample, call);
         },
         [this, &sample, events](std::string_view part) {
-          events->push(part, [&](std::string_view data) { take(data, sample); });
+          events->push(part, [&](std::string_view data) { take_any(data, sample); });
         });
+  }
+
+  // What one server sends wrongly is an error of its request.
+  void take_any(std::string_view data, LoadSample& sample) {
+    try {
+      take(data, sample);
+    } catch (const Error& e) {
+      sample.error = e.what();
+    }
   }
 
   void take(std::string_view data, LoadSample& sample) {
@@ -117,8 +137,8 @@ class LoadRunner {
     }
     const Json* usage = event.find("usage");
     if (usage == nullptr || !usage->is_object()) return;
-    sample.prompt_tokens = usage->find("prompt_tokens")->as_int("prompt_tokens");
-    sample.output_tokens = usage->find("completion_tokens")->as_int("completion_tokens");
+    sample.prompt_tokens = count_in(*usage, "prompt_tokens");
+    sample.output_tokens = count_in(*usage, "completion_tokens");
   }
 
   void finish(LoadSample& sample, const std::shared_ptr<RemoteCall>& call) {
