@@ -1,5 +1,6 @@
 // What of the GPU bench needs no GPU: figures of other software, and what is derived from times.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <string>
@@ -22,7 +23,7 @@ TEST(GpuBenchPeers, TheStoredFileIsRead) {
 }
 
 TEST(GpuBenchPeers, ABadLineIsNamed) {
-  const std::string path = ::testing::TempDir() + "peers.csv";
+  const std::string path = ::testing::TempDir() + std::to_string(getpid()) + "peers.csv";
   for (const char* line : {"bf16,tiny,1,0,3", "int3,tiny,1,2,3", "bf16,tiny,one,2,3", "bf16,tiny,1"}) {
     write_file(path, std::string("recipe,shape,tokens,us,floor_us\nbf16,tiny,1,2.5,1.5\n") + line + "\n");
     try {

@@ -3,6 +3,7 @@
 // With all-to-all and attention whole on every rank, log-probabilities and logits have the bits of one rank. Where
 // partial sums are added, float32 shows that nothing but the order of sums differs.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -140,7 +141,7 @@ TEST_P(BundledModels, PartialSumsGiveTheAnswersOfOneRank) {
 }
 
 TEST(RankModels, Nvfp4AllToAllHasTheBitsOfOneRank) {
-  const std::string folder = ::testing::TempDir() + "rank_models_nvfp4";
+  const std::string folder = ::testing::TempDir() + std::to_string(getpid()) + "rank_models_nvfp4";
   std::filesystem::remove_all(folder);
   QuantizeOptions q;
   q.source = bundled_model("qwen3_moe");

@@ -1,6 +1,7 @@
 #include "cli/gsm8k.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -37,7 +38,7 @@ TEST(Gsm8k, WilsonIntervalMatchesPublishedValues) {
 }
 
 TEST(Gsm8k, RecordsNameFileAndLineInErrors) {
-  const std::string path = testing::TempDir() + "questions.jsonl";
+  const std::string path = testing::TempDir() + std::to_string(getpid()) + "questions.jsonl";
   std::ofstream(path) << "{\"question\": \"q\", \"answer\": \"a 1\"}\n\n{\"question\": \"q\"}\n";
   try {
     read_questions(path);

@@ -1,6 +1,7 @@
 #include "cli/parse.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -83,7 +84,7 @@ TEST(Parse, TheEnvironmentMayHoldRequiredAndOtherCommandsFlags) {
 }
 
 TEST(Parse, AConfigFileHasASectionForEachCommand) {
-  const std::string path = testing::TempDir() + "sluice.toml";
+  const std::string path = testing::TempDir() + std::to_string(getpid()) + "sluice.toml";
   std::ofstream(path) << "[run]\nthreads = 4\ntemperature = 0.25\n";
   const Parsed p = parse_words({"--config", path.c_str(), "run", "m", "--temperature", "0.75"});
   ASSERT_FALSE(p.done) << p.text;
@@ -170,7 +171,7 @@ struct ConfigText : ::testing::TestWithParam<std::vector<const char*>> {};
 
 // File, its text, and what the message has.
 TEST_P(ConfigText, IsToldWithFileAndLine) {
-  const std::string path = ::testing::TempDir() + GetParam()[0];
+  const std::string path = ::testing::TempDir() + std::to_string(getpid()) + GetParam()[0];
   std::ofstream(path) << GetParam()[1];
   const Parsed p = parse_words({"serve", "m", "--config", path.c_str()});
   EXPECT_EQ(p.exit_code, 2);
@@ -212,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::vector{"v.toml", "[serve]\nport = 1\nport = 2\n", "3: serve.port stands in line 2 too"}));
 
 TEST(Parse, AConfigFileMayHaveSectionsOfOtherCommandsAndOtherNamesOfFlags) {
-  const std::string path = ::testing::TempDir() + "good.toml";
+  const std::string path = ::testing::TempDir() + std::to_string(getpid()) + "good.toml";
   std::ofstream(path)
       << "[eval.gsm8k]\nnum-shots = 3\n[serve]\n\"port\" = 7\nkeep-alive-timeout = 9\nbatch-invariant = false\n";
   const Parsed p = parse_words({"serve", "m", "--config", path.c_str()});

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import httpx
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -21,7 +22,7 @@ SLUICE = served.SLUICE
 MODEL = ROOT / "models" / "qwen3_moe"
 DATA = ROOT / "models" / "word_problems.test.jsonl"
 SHOTS = ROOT / "models" / "word_problems.shots.jsonl"
-LIMIT = 180  # seconds: far above what a run takes, far below a hang
+LIMIT = 300  # seconds: far above what a run takes, far below a hang
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
 VARIABLE = "SLUICE_TEST_RUN"
 
@@ -46,7 +47,7 @@ def fixture_mark(request):
     """The value of an environment variable that only this test's ranks have; none of them may be left."""
     word = f"{os.getpid()}-{request.node.name}"
     yield word
-    end = time.monotonic() + 30
+    end = time.monotonic() + LIMIT
     while ranks_of(word) and time.monotonic() < end:
         time.sleep(0.05)
     left = ranks_of(word)
@@ -80,19 +81,33 @@ def test_rank_zero_talks_and_the_start_line_has_the_split(mark):
     assert sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4).stdout == done.stdout
 
 
+def at_some_limit(holds, first):
+    """That it holds with the limit `first`, or with a longer one where ranks get so little of the machine that others run into it."""
+    assert any(holds(first * times) for times in (1, 4, 16))
+
+
+@pytest.fixture(name="endless", scope="module")
+def fixture_endless(tmp_path_factory):
+    """A model whose answers do not end while a test looks at them; the flags for such an answer."""
+    return [str(served.endless_model(tmp_path_factory.mktemp("endless") / "model")), "-p", "Question:", "-n", str(served.ENDLESS), "--ignore-eos"]
+
+
 def test_a_slow_source_of_the_prompt_is_no_fault(mark):
-    run = subprocess.Popen([str(SLUICE), "run", str(MODEL), "-f", "-", "-n", "4", "-q", "--tp", "2", "--dist-timeout", "1"], text=True,
-                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, VARIABLE: mark})
-    run.stdin.write("Ques")
-    run.stdin.flush()
-    time.sleep(3)
-    out, err = run.communicate("tion:", timeout=LIMIT)
-    assert (run.returncode, err) == (0, "")
-    assert out == sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4).stdout
+    expected = sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4).stdout
+
+    def told(limit):
+        run = subprocess.Popen([str(SLUICE), "run", str(MODEL), "-f", "-", "-n", "4", "-q", "--tp", "2", "--dist-timeout", str(limit)],
+                               text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env={**os.environ, VARIABLE: mark})
+        run.stdin.write("Ques")
+        run.stdin.flush()
+        time.sleep(3 * limit)
+        return run.communicate("tion:", timeout=LIMIT), run.returncode
+    at_some_limit(lambda limit: told(limit) == ((expected, ""), 0), 1)
 
 
-def test_a_reader_that_goes_ends_a_run_quietly(mark):
-    run = subprocess.Popen([str(SLUICE), "run", str(MODEL), "-p", "Question:", "-n", "500", "--ignore-eos", "-q", "--tp", "2"], text=True,
+def test_a_reader_that_goes_ends_a_run_quietly(mark, endless):
+    run = subprocess.Popen([str(SLUICE), "run", *endless, "-q", "--tp", "2"], text=True,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, VARIABLE: mark})
     assert run.stdout.read(1)
     run.stdout.close()
@@ -101,8 +116,8 @@ def test_a_reader_that_goes_ends_a_run_quietly(mark):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_a_run_quietly(mark, number):
-    run = subprocess.Popen([str(SLUICE), "run", str(MODEL), "-p", "Question:", "-n", "3000", "--ignore-eos", "-q", "--tp", "2"], text=True,
+def test_a_signal_ends_a_run_quietly(mark, endless, number):
+    run = subprocess.Popen([str(SLUICE), "run", *endless, "-q", "--tp", "2"], text=True,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, VARIABLE: mark}, start_new_session=True)
     assert run.stdout.read(1)
     os.killpg(run.pid, number)
@@ -116,14 +131,19 @@ def test_a_refusal_is_told_once_without_a_rank(mark):
     assert len(told) == 1 and told[0].startswith("sluice: context of 99999999 tokens"), done.stderr
 
 
-def start_eval(mark, *flags):
-    """An evaluation in work, with its ranks."""
-    run = subprocess.Popen([str(SLUICE), "eval", "gsm8k", str(MODEL), "--data", str(DATA), "--shots", str(SHOTS), *flags],
-                           stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, VARIABLE: mark})
-    while "loaded in" not in (line := run.stderr.readline()):
-        assert run.poll() is None, line
-    time.sleep(0.3)
-    return run
+@pytest.fixture(name="start_eval")
+def fixture_start_eval(mark, tmp_path):
+    """Starts an evaluation that would take long, and waits until it is in work."""
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text(DATA.read_text() * 50)
+
+    def start(*flags):
+        run = subprocess.Popen([str(SLUICE), "eval", "gsm8k", str(MODEL), "--data", str(questions), "--shots", str(SHOTS), *map(str, flags)],
+                               stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, VARIABLE: mark})
+        while "loaded in" not in (line := run.stderr.readline()):
+            assert line or run.poll() is None, "it ended before it was loaded"
+        return run
+    return start
 
 
 def ended(run, code, *parts):
@@ -136,14 +156,14 @@ def ended(run, code, *parts):
 
 
 @pytest.mark.parametrize("who", [0, 2])
-def test_a_killed_rank_ends_an_evaluation(mark, who):
-    run = start_eval(mark, "--tp", "3", "--dp", "3", "--enable-dp-attention")
+def test_a_killed_rank_ends_an_evaluation(mark, start_eval, who):
+    run = start_eval("--tp", "3", "--dp", "3", "--enable-dp-attention")
     os.kill(ranks_of(mark)[who], signal.SIGKILL)
     ended(run, 5, f"rank {who}")
 
 
-def test_a_stopped_rank_ends_an_evaluation_at_the_limit(mark):
-    run = start_eval(mark, "--tp", "2", "--dist-timeout", "3")
+def test_a_stopped_rank_ends_an_evaluation_at_the_limit(mark, start_eval):
+    run = start_eval("--tp", "2", "--dist-timeout", 10)
     os.kill(ranks_of(mark)[1], signal.SIGSTOP)
     ended(run, 5, "rank 1")
 
@@ -197,15 +217,22 @@ def test_ranks_that_tp_does_not_mention(mark):
 
 
 def test_a_server_over_ranks_idles_serves_and_drains(tmp_path, mark):
-    server = served.Server(tmp_path / "log", "--tp", "2", "--dp", "2", "--enable-dp-attention", "--max-running-requests", "10",
-                           "--dist-timeout", "4", env={VARIABLE: mark}).wait_ready()
-    time.sleep(5)  # longer than any rank waits for another one
     body = {"prompt": served.PROMPT, "max_tokens": 8, "temperature": 0}
-    assert server.post("/v1/completions", body).json()["choices"][0]["text"]
-    assert server.get("/expert_load").json()
-    info = server.get("/server_info").json()
-    assert (info["tp_size"], info["ep_size"], info["dp_size"], info["max_running_requests"]) == (2, 1, 2, 10)
-    assert server.stop() == 0, server.text()
+    line = ["--tp", "2", "--dp", "2", "--enable-dp-attention", "--max-running-requests", "10"]
+
+    def holds(limit):
+        try:
+            with served.serving(tmp_path / "log", *line, "--dist-timeout", limit, env={VARIABLE: mark}) as server:
+                time.sleep(1.5 * limit)  # longer than any rank waits for another one
+                assert server.post("/v1/completions", body).json()["choices"][0]["text"]
+                assert server.get("/expert_load").json()
+                info = server.get("/server_info").json()
+                assert (info["tp_size"], info["ep_size"], info["dp_size"], info["max_running_requests"]) == (2, 1, 2, 10)
+                assert server.stop() == 0
+        except (AssertionError, KeyError, httpx.HTTPError):
+            return False
+        return True
+    at_some_limit(holds, 3)
 
 
 def test_a_server_whose_rank_is_killed_ends(tmp_path, mark):

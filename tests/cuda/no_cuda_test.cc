@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -18,7 +19,7 @@ TEST(NoCuda, SaysThatThereIsNoneAndWhatToDo) {
 }
 
 TEST(NoCuda, NamesTheDriverOfTheMachine) {
-  const std::string path = testing::TempDir() + "driver_version";
+  const std::string path = testing::TempDir() + std::to_string(getpid()) + "driver_version";
   std::ofstream(path) << "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06\nGCC version: 12\n";
   const Status s = status(path);
   std::remove(path.c_str());

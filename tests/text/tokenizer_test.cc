@@ -1,5 +1,7 @@
 #include "text/tokenizer.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -196,7 +198,7 @@ TEST(Tokenizer, ErrorsNameFileAndField) {
 }
 
 TEST(Tokenizer, LoadsAFolder) {
-  const std::string folder = ::testing::TempDir() + "/tokenizer_test_folder";
+  const std::string folder = ::testing::TempDir() + "/tokenizer_test_" + std::to_string(getpid());
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   expect_error(ErrorCode::bad_input, {folder + "/tokenizer.json"}, [&] { Tokenizer::load(folder); });
