@@ -76,6 +76,15 @@ Sharing find_sharing(Group& world) {
   return sharing;
 }
 
+CommonIsa common_isa(Group& world, cpu::Isa mine) {
+  const std::vector<cpu::Isa> all = from_all<cpu::Isa>(world, std::span(&mine, 1));
+  const auto [least, widest] = std::minmax_element(all.begin(), all.end());
+  if (*least == *widest) return {mine, ""};
+  return {*least,
+          fmt::format("instruction set {} on all ranks, the most that rank {} may use; rank {} could use {}",
+                      cpu::isa_name(*least), least - all.begin(), widest - all.begin(), cpu::isa_name(*widest))};
+}
+
 std::int64_t least_of(Group& world, std::int64_t value) {
   const std::vector<std::int64_t> all = from_all<std::int64_t>(world, std::span(&value, 1));
   return *std::min_element(all.begin(), all.end());

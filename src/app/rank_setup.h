@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "comm/group.h"
+#include "cpu/features.h"
 
 namespace sluice::app {
 
@@ -18,6 +19,14 @@ struct Sharing {
   std::int32_t processors = 1;
 };
 Sharing find_sharing(Group& world);
+
+// The widest instruction set that no rank is without, whose own is `mine`: ranks that route the same tokens must find
+// the same bits. `note` says which ranks were far apart; empty when all have the same.
+struct CommonIsa {
+  cpu::Isa isa = cpu::Isa::scalar;
+  std::string note;
+};
+CommonIsa common_isa(Group& world, cpu::Isa mine);
 
 // The least value that any rank names.
 std::int64_t least_of(Group& world, std::int64_t value);

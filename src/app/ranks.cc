@@ -52,6 +52,7 @@ class OneRank final : public RankSession {
   Group& world() override { return *world_; }
   void report(const std::string& text) override { write_line(STDERR_FILENO, "sluice: " + text); }
   void refuse(const std::string& text) override { report(text); }
+  void abandon(int) override {}
   int finish(int exit_code) override { return exit_code; }
 
  private:
@@ -129,6 +130,11 @@ class OneOfSeveral final : public RankSession {
     tell("sluice: " + text);
   }
 
+  void abandon(int exit_code) override {
+    finished_ = true;
+    end(exit_code);
+  }
+
   int finish(int exit_code) override {
     finished_ = true;
     std::fflush(nullptr);
@@ -136,7 +142,7 @@ class OneOfSeveral final : public RankSession {
     try {
       const int code = agreed_code(exit_code);
       world_.reset();
-      process_->board().set_exit_code(code);
+      if (code != 0) process_->board().set_exit_code(code);  // a rank that fails to leave has still the word
       process_->leave();
       return code;
     } catch (const Error& e) {
@@ -176,12 +182,14 @@ class OneOfSeveral final : public RankSession {
     }
   }
 
-  // A signal of the user's may have ended rank 0, which is no fault: mpirun notices and ends the others, this one too.
+  // A signal of the user's may have ended rank 0, or its own word, which is no fault: mpirun notices and ends the
+  // others, this one too.
   void await_end_by_signal() {
     const comm::Board& board = process_->board();
     for (int i = 0; i < kLooks && board.gone(0) && board.reporter() < 0; ++i) {
-      if (board.signal() == 0 && i >= kLooksForSignal) return;
-      if (board.signal() != 0) signal(SIGTERM, SIG_DFL);  // mpirun ends what takes no notice of it a second later
+      const bool meant = board.signal() != 0 || board.exit_code() >= 0;
+      if (!meant && i >= kLooksForSignal) return;
+      if (meant) signal(SIGTERM, SIG_DFL);  // mpirun ends what takes no notice of it a second later
       std::this_thread::sleep_for(kLook);
     }
   }

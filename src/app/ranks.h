@@ -52,6 +52,10 @@ class RankSession {
   // The same for a mistake of the user's, which every rank finds: rank 0 tells, and without a rank's name.
   virtual void refuse(const std::string& text) = 0;
 
+  // Of rank 0, when threads of its own are in the middle of something: ends all ranks with this exit code, without a
+  // word. This process ends too, or is ended by the caller.
+  virtual void abandon(int exit_code) = 0;
+
   // The last call. After report() or refuse(): ends all ranks with this exit code. Otherwise waits for the others to
   // come here too; the first code that is not 0 (a check that did not pass) is returned on all of them.
   virtual int finish(int exit_code) = 0;

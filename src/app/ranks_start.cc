@@ -153,7 +153,9 @@ int wait_for(pid_t mpirun, comm::Board& board) {
   std::uint64_t seen = 0;
   for (;;) {
     int status = 0;
-    if (waitpid(mpirun, &status, WNOHANG) == mpirun) return status;
+    const pid_t ended = waitpid(mpirun, &status, WNOHANG);
+    if (ended == mpirun) return status;
+    if (ended < 0) fail(ErrorCode::resources, std::string("waiting for mpirun: ") + std::strerror(errno));
     const int signal = sigwaitinfo(&set, nullptr);
     if (signal == SIGCHLD || signal < 0) continue;
     board.set_signal(signal);
@@ -172,7 +174,7 @@ int wait_for(pid_t mpirun, comm::Board& board) {
 // Rank 0 died of what the user sent, or of its own accord after it: the code a shell gives for the signal.
 int code_of_signal(const comm::Board& board, int code) {
   const int signal = board.signal();
-  if (signal == 0 || board.reporter() >= 0 || board.exit_code() != 0 || code == 128 + SIGKILL) return 0;
+  if (signal == 0 || board.reporter() >= 0 || board.exit_code() >= 0 || code == 128 + SIGKILL) return 0;
   return board.pid(0) == 0 || board.gone(0) ? 128 + signal : 0;
 }
 
@@ -181,7 +183,7 @@ int exit_code(int status, const comm::Board& board) {
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (code == 0) return 0;
   if (const int ended = code_of_signal(board, code); ended != 0) return ended;
-  if (board.exit_code() != 0) return board.exit_code();
+  if (board.exit_code() >= 0) return board.exit_code();
   if (board.reporter() >= 0) return static_cast<int>(ErrorCode::resources);
   if (WIFSIGNALED(status)) {
     fail(ErrorCode::resources, "mpirun was killed by signal " + std::to_string(WTERMSIG(status)),
@@ -209,6 +211,7 @@ int start_ranks(int ranks, int argc, char** argv) {
   const Traces traces(ranks);
   setenv(kBoardVariable, traces.name().c_str(), 1);
   std::vector<std::string> line = command_line(traces, argc, argv);
+  signal(SIGCHLD, SIG_DFL);  // inherited as ignored, the end of mpirun would not be told
   const sigset_t set = awaited_signals();
   sigset_t before;
   sigprocmask(SIG_BLOCK, &set, &before);

@@ -12,6 +12,8 @@ std::string version_text() {
                      cpu::describe(features, cpu::choose_isa(features)));
 }
 
+std::string build_text() { return fmt::format("{} ({})", SLUICE_VERSION, SLUICE_COMPILER); }
+
 std::string version_number() { return SLUICE_VERSION; }
 
 }  // namespace sluice::app

@@ -71,15 +71,19 @@ Problem problem_for(const OpenedModel& model, const LayerSpec& layer, Recipe rec
 }
 
 // Takes this rank's place in the run. A rank's share of requests and of tokens a step is that of its dp group.
-void join(OpenedModel& model) {
+void join(OpenedModel& model, const LogSink& log) {
   LoadOptions& o = model.options;
   const std::int32_t ranks = o.world == nullptr ? 1 : o.world->size();
   if (ranks != o.parallel.tp) {
     fail(ErrorCode::usage, fmt::format("--tp {} with {} ranks", o.parallel.tp, ranks), "as many ranks as --tp says");
   }
   if (ranks == 1) o.world = nullptr;
+  model.isa = isa_for(o.isa);
   if (o.world == nullptr) return;
   model.sharing = find_sharing(*o.world);
+  const CommonIsa common = common_isa(*o.world, model.isa);
+  model.isa = common.isa;
+  if (!common.note.empty() && log) log(LogLevel::warning, common.note);
   model.plan = plan_rank(o.parallel, o.world->rank());
   const std::int32_t dp = o.parallel.dp;
   if (dp > 1) model.dp_group = o.world->split(model.plan.dp.index);
@@ -240,13 +244,12 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   model.config = std::move(files.config);
   tell(log, LogLevel::warning, model.checkpoint->notes());
   tell_skipped(log, model);
-  join(model);
+  join(model, log);
   model.options.engine.context_length = context_for(model);
   const std::vector<ckpt::Scheme> dialects = schemes();
   ckpt::SchemeOptions how;
   how.scales = ckpt::ScalePolicy::parse(options.scale_policy);
   model.weights = ckpt::find_scheme(dialects, *model.checkpoint).open(*model.checkpoint, std::move(files.names), how);
-  model.isa = isa_for(options.isa);
   model.pool = std::make_unique<ThreadPool>(threads_for(model));
   model.backend = make_backend(options.device, *model.pool, model.isa);
   model.runners = runners(*model.pool, model.isa);

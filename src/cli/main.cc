@@ -85,6 +85,15 @@ Failure failure_of(const std::exception_ptr& exception) {
   }
 }
 
+// What is still in the buffer has to reach the reader before success may be reported.
+int flushed(int code) {
+  const bool lost = std::ferror(stdout) != 0;
+  if ((std::fflush(stdout) == 0 && !lost) || code == kReaderGone) return code;
+  if (reader_is_gone()) return kReaderGone;
+  sluice::fail(sluice::ErrorCode::resources, "standard output could not be written",
+               "a file with free space or an open pipe");
+}
+
 // One rank of several: rank 0 runs the command, the others follow it. Whatever fails on one ends all.
 int run_as_rank(Options options) {
   const auto session =
@@ -93,10 +102,12 @@ int run_as_rank(Options options) {
   try {
     if (session->size() > 1) {
       options.world = &session->world();
+      options.session = session.get();
       sluice::app::agree(session->world(), sluice::cli::rank_facts(options));
     }
     code = session->rank() == 0 ? dispatch(options) : sluice::cli::follow_command(options);
     if (code == static_cast<int>(sluice::ErrorCode::resources) && reader_is_gone()) code = kReaderGone;
+    code = flushed(code);
   } catch (...) {
     const Failure failure = failure_of(std::current_exception());
     const std::string text = sluice::cli::printable(failure.text);
@@ -111,10 +122,10 @@ int run_as_rank(Options options) {
 }
 
 int run_command_line(const Options& options, int argc, char** argv) {
-  if (!sluice::cli::runs_on_ranks(options)) return dispatch(options);
+  if (!sluice::cli::runs_on_ranks(options)) return flushed(dispatch(options));
   sluice::cli::parallel_choice(options);  // sizes that do not go together are refused before anything starts
   if (sluice::app::is_rank()) return run_as_rank(options);
-  if (options.tp == 1) return dispatch(options);
+  if (options.tp == 1) return flushed(dispatch(options));
   return sluice::app::start_ranks(static_cast<int>(options.tp), argc, argv);
 }
 
@@ -127,22 +138,14 @@ int run(int argc, char** argv) {
   } else {
     sluice::cli::say(text);
   }
-  return parsed.exit_code;
-}
-
-// What is still in the buffer has to reach the reader before success may be reported.
-int flushed(int code) {
-  const bool lost = std::ferror(stdout) != 0;
-  if ((std::fflush(stdout) == 0 && !lost) || code == kReaderGone) return code;
-  sluice::cli::say("sluice: standard output could not be written; expected a file with free space or an open pipe");
-  return static_cast<int>(sluice::ErrorCode::resources);
+  return flushed(parsed.exit_code);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    return flushed(run(argc, argv));
+    return run(argc, argv);
   } catch (...) {
     const Failure failure = failure_of(std::current_exception());
     sluice::cli::say("sluice: " + sluice::cli::printable(failure.text));

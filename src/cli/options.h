@@ -13,6 +13,9 @@
 namespace sluice {
 class Group;
 }
+namespace sluice::app {
+class RankSession;
+}
 
 namespace sluice::cli {
 
@@ -50,7 +53,9 @@ struct Options {
   std::int64_t moe_dp_size = 1;
   std::string deepep_mode = "auto";
   double dist_timeout = 300;
-  Group* world = nullptr;  // no flag: all ranks of the run, set by main; nullptr = one rank
+  // No flags: set by main for a run over ranks; nullptr = one rank.
+  Group* world = nullptr;  // all ranks
+  app::RankSession* session = nullptr;
 
   // Generation.
   std::vector<std::string> prompts;

@@ -40,7 +40,7 @@ bool runs_on_ranks(const Options& o) {
 }
 
 app::Facts rank_facts(Options options) {
-  app::Facts facts = {{"the version", app::version_text()}, {"the command", options.command}};
+  app::Facts facts = {{"the version", app::build_text()}, {"the command", options.command}};
   for (const Flag& flag : flag_table(options)) {
     if (!applies_to(flag, options.command) || is_own(flag)) continue;
     if (std::holds_alternative<Foreign>(flag.target)) continue;

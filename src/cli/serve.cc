@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/ranks.h"
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "core/error.h"
@@ -110,6 +111,7 @@ int serve_command(const Options& given) {
   const server::Outcome outcome = server.run();
   if (outcome.abandon) {
     std::fflush(stdout);
+    if (options.session != nullptr) options.session->abandon(outcome.exit_code);
     std::_Exit(outcome.exit_code);  // the engine's thread is in the middle of something
   }
   log(LogLevel::info, "all requests are answered; good-bye");

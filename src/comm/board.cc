@@ -147,7 +147,7 @@ bool Board::claim_report(int rank) {
 
 void Board::set_exit_code(int code) {
   std::int32_t none = 0;
-  header().exit_code.compare_exchange_strong(none, code);
+  header().exit_code.compare_exchange_strong(none, code + 1);
 }
 
 void Board::await_report() const {

@@ -52,7 +52,7 @@ class Board {
   void await_report() const;
   // What the run ends with: the first rank's that says so.
   void set_exit_code(int code);
-  int exit_code() const { return header().exit_code; }  // 0: none said
+  int exit_code() const { return header().exit_code - 1; }  // -1: none said
   // The last signal of the user's that rank 0 was given: when it dies then, that is no fault.
   void set_signal(int number) { header().signal = number; }
   int signal() const { return header().signal; }               // 0: none
@@ -80,8 +80,8 @@ class Board {
     std::atomic<std::int64_t> since_us;
   };
   struct alignas(64) Header {
-    std::atomic<std::int32_t> reporter;  // rank + 1
-    std::atomic<std::int32_t> exit_code;
+    std::atomic<std::int32_t> reporter;   // rank + 1
+    std::atomic<std::int32_t> exit_code;  // code + 1
     std::atomic<std::int32_t> signal;
     std::atomic<std::int32_t> reported;
   };

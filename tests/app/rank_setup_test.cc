@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "app/parallel_choice.h"
+#include "app/wiring.h"
 #include "model/test_decoder.h"
 #include "model/toy_model.h"
 
@@ -34,6 +36,40 @@ TEST(RankSetup, TheLeastOfAllRanks) {
   on_ranks(4, [](Group& world) {
     const std::int64_t mine[] = {70, 50, 90, 60};
     EXPECT_EQ(least_of(world, mine[world.rank()]), 50);
+  });
+}
+
+TEST(RankSetup, AllRanksUseTheLeastInstructionSetOfAll) {
+  using cpu::Isa;
+  on_ranks(4, [](Group& world) {
+    const Isa mine[] = {Isa::avx512, Isa::avx512_bf16, Isa::avx2, Isa::avx512};
+    const CommonIsa common = common_isa(world, mine[world.rank()]);
+    EXPECT_EQ(common.isa, Isa::avx2);
+    EXPECT_EQ(common.note,
+              "instruction set avx2 on all ranks, the most that rank 2 may use; rank 1 could use avx512-bf16");
+  });
+}
+
+TEST(RankSetup, NothingIsSaidOfInstructionSetsThatAreTheSame) {
+  on_ranks(3, [](Group& world) {
+    const CommonIsa common = common_isa(world, cpu::Isa::avx512);
+    EXPECT_EQ(common.isa, cpu::Isa::avx512);
+    EXPECT_EQ(common.note, "");
+  });
+}
+
+// Ranks that route the same tokens for themselves may not differ in the last bit of a logit.
+TEST(RankSetup, ALimitOfOneRankIsThatOfAll) {
+  const ToyModel toy({.layers = 1});
+  on_ranks(2, [&](Group& world) {
+    LoadOptions options;
+    options.threads = 1;
+    options.world = &world;
+    options.parallel = choose_parallel({.tp = 2}).sizes;
+    options.isa = world.rank() == 1 ? "scalar" : "auto";
+    const OpenedModel model = open_model(toy.folder(), options, {});
+    EXPECT_EQ(model.isa, cpu::Isa::scalar);
+    EXPECT_NE(model.backend->describe().find("scalar"), std::string::npos) << model.backend->describe();
   });
 }
 

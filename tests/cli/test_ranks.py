@@ -2,6 +2,7 @@
 soon, with the cause named and the right exit code; nothing is left running.
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import httpx
@@ -59,6 +61,13 @@ def fixture_mark(request):
 def sluice(mark, *words):
     return subprocess.run([str(SLUICE), *map(str, words)], capture_output=True, text=True, timeout=LIMIT, check=False,
                           env={**os.environ, VARIABLE: mark})
+
+
+def ended_once(text):
+    """The only report; mpirun may add a warning of its own."""
+    told = [line for line in text.splitlines() if line.startswith("sluice: ")]
+    assert len(told) == 1, text
+    return told[0]
 
 
 def evaluate(mark, out, *flags, questions=12):
@@ -124,11 +133,19 @@ def test_a_signal_ends_a_run_quietly(mark, endless, number):
     assert (run.communicate(timeout=LIMIT)[1], run.returncode) == ("", 128 + number)
 
 
+def test_output_that_is_lost_is_told_once(mark):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([str(SLUICE), "verify", str(MODEL), "-q", "--tp", "2"], stdout=full, stderr=subprocess.PIPE, text=True,
+                              timeout=LIMIT, check=False, env={**os.environ, VARIABLE: mark})
+    assert done.returncode == 5, done.stderr
+    assert "standard output could not be written" in done.stderr
+    ended_once(done.stderr)
+
+
 def test_a_refusal_is_told_once_without_a_rank(mark):
     done = sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4, "--tp", 4, "--context-length", 99_999_999)
     assert done.returncode == 2, done.stderr
-    told = [line for line in done.stderr.splitlines() if line.startswith("sluice: ")]  # mpirun may add a warning of its own
-    assert len(told) == 1 and told[0].startswith("sluice: context of 99999999 tokens"), done.stderr
+    assert ended_once(done.stderr).startswith("sluice: context of 99999999 tokens"), done.stderr
 
 
 @pytest.fixture(name="start_eval")
@@ -179,6 +196,18 @@ def test_joins_the_ranks_that_mpirun_has_started(mark):
     done = two_ranks(mark, line, [*line, "--threads", 1])  # threads may differ
     assert done.returncode == 0, done.stderr
     assert done.stdout == sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4).stdout
+
+
+@pytest.mark.parametrize("lower", [0, 1])
+def test_all_ranks_use_the_instruction_set_of_the_lowest(mark, lower):
+    line = ["run", MODEL, "-p", "Question:", "-n", 4, "--tp", 2]
+    lines = [line, line]
+    lines[lower] = [*line, "--isa", "scalar"]
+    done = two_ranks(mark, *lines)
+    assert done.returncode == 0, done.stderr
+    assert f"instruction set scalar on all ranks, the most that rank {lower} may use; rank {1 - lower} could use" in done.stderr
+    assert "cpu, scalar" in done.stderr  # of the start line
+    assert done.stdout == sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4, "--tp", 2, "--isa", "scalar").stdout
 
 
 def test_a_rank_that_cannot_read_its_shard(tmp_path, mark):
@@ -233,6 +262,34 @@ def test_a_server_over_ranks_idles_serves_and_drains(tmp_path, mark):
             return False
         return True
     at_some_limit(holds, 3)
+
+
+def pipe_with_room(room):
+    """A pipe that takes so many bytes more, and a way to tell how many it has taken."""
+    reader, writer = os.pipe()
+    size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(writer, b"\n" * (size - room))
+
+    def taken():
+        return int.from_bytes(fcntl.ioctl(reader, termios.FIONREAD, bytes(4)), sys.byteorder) - (size - room)
+
+    return reader, writer, taken
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_signal_while_a_server_loads_is_no_fault(mark, ranks):
+    reader, writer, taken = pipe_with_room(120)  # for the line of the address; the one that tells of the model has to wait
+    server = subprocess.Popen([str(SLUICE), "serve", str(MODEL), "--port", "0", "--tp", str(ranks)], stdout=subprocess.DEVNULL,
+                              stderr=writer, env={**os.environ, VARIABLE: mark})
+    os.close(writer)
+    while taken() == 0:
+        assert server.poll() is None
+        time.sleep(0.01)
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(LIMIT) == 0
+    with open(reader, encoding="utf-8") as text:
+        lines = text.read().split()
+    assert "listening" in lines and "loaded" not in lines and "sluice:" not in lines, lines
 
 
 def test_a_server_whose_rank_is_killed_ends(tmp_path, mark):

@@ -187,6 +187,12 @@ def test_rank_0_has_the_files_of_the_user(mark, tmp_path):
     assert (tmp_path / "out").read_text().strip() == str(tmp_path / "out")
 
 
+def test_a_caller_that_ignores_the_end_of_children(mark):
+    done = subprocess.run([probe_path(), "echo", "--tp", "2", "--mark", mark], input="a line\n", capture_output=True, text=True,
+                          timeout=LIMIT, check=False, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    assert (done.returncode, done.stdout) == (0, "read a line\n"), done.stderr
+
+
 def test_input_that_comes_late_is_read(mark):
     run = subprocess.Popen([probe_path(), "echo", "--tp", "2", "--mark", mark], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     time.sleep(1.5)  # long after rank 0 has taken the user's files
