@@ -6,6 +6,14 @@
 namespace sluice::cpu {
 namespace {
 
+// Output scales and biases of a piece are in no cache either.
+void fetch_epilogues(const Epilogue& first, std::int64_t pairs) {
+  for (const float* from : {first.output_scale, first.bias}) {
+    constexpr std::int64_t kFloatsOfLine = 16;
+    for (std::int64_t i = 0; from != nullptr && i < pairs * kPairRows; i += kFloatsOfLine) __builtin_prefetch(from + i);
+  }
+}
+
 void zero_row(const TensorView& out, std::int64_t row) {
   const auto bytes = static_cast<std::size_t>(dtype_bytes(out.dtype, out.cols));
   std::memset(static_cast<std::byte*>(out.data) + dtype_bytes(out.dtype, row * out.row_stride), 0, bytes);
@@ -18,11 +26,15 @@ Element element_of(DType type) { return type == DType::bf16 ? Element::bf16 : El
 }  // namespace
 
 // Small pieces balance the threads, which may lose their processor to others at any time; but every worker that takes a
-// piece of a chunk packs the chunk's rows, at about the cost of half a pair.
+// piece of a chunk packs the chunk's rows, at about the cost of half a pair, and with few rows memory is idle at the
+// end of every piece, while its outputs are finished.
 PieceSplit RunSteps::pieces(std::int64_t pairs) const {
   constexpr std::int64_t kPiecesOfWorker = 48;
-  constexpr std::int64_t kLeastPairs = 4;
-  return {plan.chunk_count, pairs, piece_pairs(plan.chunk_count, pairs, pool.size() * kPiecesOfWorker, kLeastPairs)};
+  constexpr std::int64_t kLeastPieces = 12;  // of a worker, for pieces of up to kFewPairs
+  constexpr std::int64_t kLeastPairs = 4, kFewPairs = 16;
+  const std::int64_t least =
+      std::clamp(plan.chunk_count * pairs / (pool.size() * kLeastPieces), kLeastPairs, kFewPairs);
+  return {plan.chunk_count, pairs, piece_pairs(plan.chunk_count, pairs, pool.size() * kPiecesOfWorker, least)};
 }
 
 // A token's row is quantised once, for all experts that it goes to.
@@ -96,6 +108,7 @@ void RunSteps::gemm1() const {
                    const PackedRows x = input_rows(index, plan.workers[worker]);
                    const float* token_scales = experts.input1.token_scales ? x.scales : nullptr;
                    const PairRange range{experts.gemm1, experts.gemm1_pair(chunk.expert, first), first, last};
+                   fetch_epilogues(experts.gemm1_epilogue(chunk.expert, first), last - first);
                    multiply_pairs(kernels, range, x, [&](std::int64_t pair, const PairTotals& totals) {
                      activate_pair(chunk, pair, token_scales, totals);
                    });
@@ -163,10 +176,15 @@ void RunSteps::gemm2() const {
                    const Chunk& chunk = plan.chunks[index];
                    const PackedRows x = intermediate_rows(chunk);
                    const PairRange range{experts.gemm2, experts.gemm2_pair(chunk.expert, first), first, last};
-                   fetch_slot_rows(chunk, first);
+                   // Few rows are stored when the piece is at its end, many pair by pair.
+                   const bool at_once = chunk.rows <= kFusedTokens;
+                   fetch_epilogues(experts.gemm2_epilogue(chunk.expert, first), last - first);
+                   for (std::int64_t pair = first; pair < (at_once ? last : first + 1); ++pair) {
+                     fetch_slot_rows(chunk, pair);
+                   }
                    multiply_pairs(kernels, range, x, [&](std::int64_t pair, const PairTotals& totals) {
                      store_slot_rows(chunk, pair, x, totals);
-                     if (pair + 1 < last) fetch_slot_rows(chunk, pair + 1);
+                     if (!at_once && pair + 1 < last) fetch_slot_rows(chunk, pair + 1);
                    });
                  });
 }

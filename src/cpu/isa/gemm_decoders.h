@@ -4,8 +4,8 @@
 // A decoder has: kOctets, lines of a panel in a group (what one scale governs); kGroups, groups in a record; kOperands,
 // k pairs of a line; kScaleBytes before the codes; scale(), what a group of rows needs; operand<j>(), 16 rows x 2 k.
 // One of whole weights has kFormat, kMostTokens of a fused kernel and kMostChains, lanes times tokens, of one of
-// several lanes, limited by registers. One that leaves the powers of two of the scales to the kernel has unit(), n of
-// each row where the scale is a fraction times 2^(kUnitOfOne - n).
+// several lanes, limited by registers. One that leaves the powers of two of the scales to the kernel has kUnitOfOne:
+// a scale is a fraction times 2^(kUnitOfOne - n); n is the byte, or what units() makes of 64 bytes.
 #pragma once
 
 #include <immintrin.h>
@@ -175,10 +175,11 @@ struct Nvfp4Decoder {
   }
 };
 
-// bf16 of e2m1 * (1 + m / 8), index = 16 * m + code.
+// bf16 of e2m1 * (1 + m / 8), index = 8 * code + m.
 constexpr std::uint32_t nvfp4_unit_to_bf16(int index) {
-  const std::uint32_t n = e2m1_doubled(index % 8) * (8 + static_cast<std::uint32_t>(index) / 16);
-  const std::uint32_t sign = static_cast<std::uint32_t>(index % 16 / 8) << 15;
+  const auto m = static_cast<std::uint32_t>(index % 8);
+  const std::uint32_t n = e2m1_doubled(index / 8 % 8) * (8 + m);
+  const std::uint32_t sign = static_cast<std::uint32_t>(index / 64) << 15;
   return n == 0 ? 0 : sign | (sixteenths_to_bf16(n) - (8u << 7));
 }
 template <int Shift>
@@ -187,42 +188,39 @@ constexpr Bytes nvfp4_unit_bytes(int first) {
   for (int i = 0; i < 64; ++i) t.v[i] = static_cast<std::uint8_t>(nvfp4_unit_to_bf16(first + i) >> Shift);
   return t;
 }
-inline constexpr Bytes kNvfp4UnitLow0 = nvfp4_unit_bytes<0>(0), kNvfp4UnitLow1 = nvfp4_unit_bytes<0>(64);
+inline constexpr Bytes kNvfp4UnitLow = nvfp4_unit_bytes<0>(0);
 inline constexpr Bytes kNvfp4UnitHigh0 = nvfp4_unit_bytes<8>(0), kNvfp4UnitHigh1 = nvfp4_unit_bytes<8>(64);
 
-// 16 bytes as numbers.
-SLUICE_INLINE __m512i bytes_to_numbers(const char* p) {
-  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-
-// NVFP4 without the exponents of its scales, so that codes are looked up with their sign.
+// NVFP4 without the exponents of its scales, so that codes are looked up with their sign. It is bit 6 of an index:
+// lower bytes don't depend on it, and a look-up of 64 bytes, which reads one register less, ignores it.
 struct UnitNvfp4Decoder {
   static constexpr int kGroups = 4, kOctets = 2, kOperands = 4, kScaleBytes = 128;
   static constexpr int kUnitOfOne = 8;
   using Scale = __m512i;
   using Line = Nvfp4Decoder::Line;
-  __m512i low0 = load_table(kNvfp4UnitLow0), low1 = load_table(kNvfp4UnitLow1);
+  __m512i low = load_table(kNvfp4UnitLow);
   __m512i high0 = load_table(kNvfp4UnitHigh0), high1 = load_table(kNvfp4UnitHigh1);
   __m512i spread = load_table(kRowsOfLine);
-  __m512i code = _mm512_set1_epi8(0x0F);
+  __m512i code = _mm512_set1_epi8(0x78);
 
-  static SLUICE_INLINE __m512i unit(const char* p) { return _mm512_srli_epi32(bytes_to_numbers(p), 3); }
+  static SLUICE_INLINE __m512i units(__m512i scales) {
+    return _mm512_and_si512(_mm512_srli_epi16(scales, 3), _mm512_set1_epi8(0x1F));
+  }
   SLUICE_INLINE Scale scale(const char* p) const {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    const __m128i fraction = _mm_and_si128(_mm_slli_epi16(bytes, 4), _mm_set1_epi8(0x70));
-    return _mm512_permutexvar_epi8(spread, _mm512_castsi128_si512(fraction));
+    return _mm512_permutexvar_epi8(spread, _mm512_castsi128_si512(bytes));
   }
   template <int Half>
   SLUICE_INLINE void decode_half(__m512i codes, Scale s, Line& l) const {
-    const __m512i index = _mm512_ternarylogic_epi32(code, codes, s, 0xCA);
-    l.low[Half] = _mm512_permutex2var_epi8(low0, index, low1);
+    const __m512i index = _mm512_ternarylogic_epi32(codes, s, code, 0xE4);
+    l.low[Half] = _mm512_permutexvar_epi8(index, low);
     l.high[Half] = _mm512_permutex2var_epi8(high0, index, high1);
   }
   SLUICE_INLINE Line line(const char* p, Scale s) const {
     const __m512i codes = _mm512_loadu_si512(p);
     Line l;
-    decode_half<0>(codes, s, l);
-    decode_half<1>(_mm512_srli_epi16(codes, 4), s, l);
+    decode_half<0>(_mm512_slli_epi16(codes, 3), s, l);
+    decode_half<1>(_mm512_srli_epi16(codes, 1), s, l);
     return l;
   }
   template <int J>
@@ -283,8 +281,6 @@ struct PlainFp4Decoder {
   struct Scale {};
   using Line = __m512i;
   __m512i table = load_table(kE2m1Table);
-
-  static SLUICE_INLINE __m512i unit(const char* p) { return bytes_to_numbers(p); }
 
   SLUICE_INLINE Scale scale(const char*) const { return {}; }
   SLUICE_INLINE Line line(const char* p, Scale) const { return _mm512_loadu_si512(p); }

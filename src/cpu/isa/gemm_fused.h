@@ -131,36 +131,93 @@ void fused(const GemmSegment& g) {
   chains.store(g);
 }
 
-// 2^n for n from -126 to 127.
-SLUICE_INLINE __m512 power_of_two(__m512i n) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+// 16 bytes as numbers.
+SLUICE_INLINE __m512i bytes_to_numbers(const char* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+
+// Factors that take sums from the unit of a block into that of the next, powers of two.
+template <class D, int Lanes>
+struct NearUnits {
+  __m512i unit[Lanes][2];
+  const char* scales = nullptr;
+
+  SLUICE_INLINE NearUnits() {
+    repeat<2 * Lanes>([&](auto i)
+                          __attribute__((always_inline)) { unit[i / 2][i % 2] = _mm512_set1_epi32(D::kUnitOfOne); });
+  }
+  SLUICE_INLINE void open(const char* record_scales) { scales = record_scales; }
+  SLUICE_INLINE void close() {}
+  SLUICE_INLINE __m512 factor(int lane, int group, int panel) {
+    const char* p = scales + lane * D::kScaleBytes + group * kPairRows + panel * kPanelRows;
+    return to(lane, panel, bytes_to_numbers(p));
+  }
+  SLUICE_INLINE __m512 last_factor(int lane, int panel) { return to(lane, panel, _mm512_set1_epi32(D::kUnitOfOne)); }
+
+ private:
+  SLUICE_INLINE __m512 to(int lane, int panel, __m512i next) {
+    const __m512i exponent = _mm512_add_epi32(_mm512_sub_epi32(next, unit[lane][panel]), _mm512_set1_epi32(127));
+    unit[lane][panel] = next;
+    return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
+  }
+};
+
+// The same for the scales of a record at once, which takes fewer instructions where they have to be unpacked. (With
+// mxfp4 it is as fast in L2, but slower from memory: docs/performance-cpu.md.)
+template <class D, int Lanes>
+struct RecordUnits {
+  static constexpr int kParts = D::kScaleBytes / kLineBytes;
+  alignas(64) char exponents[Lanes * D::kScaleBytes];  // of the factors, as f32 has them, in the order of the scales
+  __m512i last[Lanes];                                 // units of the last two groups
+
+  SLUICE_INLINE RecordUnits() {
+    for (__m512i& units : last) units = _mm512_set1_epi8(D::kUnitOfOne);
+  }
+  SLUICE_INLINE void open(const char* scales) {
+    repeat<Lanes * kParts>([&](auto i) __attribute__((always_inline)) {
+      to(i / kParts, i * kLineBytes, D::units(_mm512_loadu_si512(scales + i * kLineBytes)));
+    });
+  }
+  SLUICE_INLINE void close() {
+    repeat<Lanes>([&](auto lane) __attribute__((always_inline)) {
+      to(lane, lane * D::kScaleBytes, _mm512_set1_epi8(D::kUnitOfOne));
+    });
+  }
+  SLUICE_INLINE __m512 factor(int lane, int group, int panel) const {
+    const char* p = exponents + lane * D::kScaleBytes + group * kPairRows + panel * kPanelRows;
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bytes_to_numbers(p), 23));
+  }
+  SLUICE_INLINE __m512 last_factor(int lane, int panel) const { return factor(lane, 0, panel); }
+
+ private:
+  // Two groups of two panels; before them come the second one of `last` and their own first one.
+  SLUICE_INLINE void to(int lane, int place, __m512i units) {
+    const __m512i before = _mm512_alignr_epi64(units, last[lane], 4);
+    const __m512i difference = _mm512_sub_epi8(units, before);
+    _mm512_store_si512(exponents + place, _mm512_add_epi8(difference, _mm512_set1_epi8(127)));
+    last[lane] = units;
+  }
+};
 
 // Sums in units of (the exponent of) the scale of the block at hand: going to the next block they are multiplied by a
 // power of two, which rounds nothing, instead of every weight. The bits are those of `fused` as long as no exponent
 // leaves its range.
-template <class D, int Lanes, int Tokens>
+template <class D, template <class, int> class Units, int Lanes, int Tokens>
 void fused_near(const GemmSegment& g) {
   const D d;
   Chains<false, Lanes, Tokens> chains(g);
   Records<D, Lanes> records(g);
-  __m512i unit[Lanes][2];
-  const auto change_units = [&](auto i, __m512i next) __attribute__((always_inline)) {
-    constexpr int kLane = decltype(i)::kValue / 2, kPanel = decltype(i)::kValue % 2;
-    const __m512 factor = power_of_two(_mm512_sub_epi32(next, unit[kLane][kPanel]));
+  Units<D, Lanes> units;
+  const auto multiply = [&](auto i, __m512 factor) __attribute__((always_inline)) {
     repeat<Tokens>([&](auto t) __attribute__((always_inline)) {
-      chains.sum[kLane][kPanel][t] = _mm512_mul_ps(chains.sum[kLane][kPanel][t], factor);
+      chains.sum[i / 2][i % 2][t] = _mm512_mul_ps(chains.sum[i / 2][i % 2][t], factor);
     });
-    unit[kLane][kPanel] = next;
   };
-  repeat<2 * Lanes>([&](auto i)
-                        __attribute__((always_inline)) { unit[i / 2][i % 2] = _mm512_set1_epi32(D::kUnitOfOne); });
   for (std::int64_t left = g.k_pairs; left > 0; left -= kRecordPairs<D>) {
     records.open();
+    units.open(records.scales);
     for (int group = 0; group < D::kGroups; ++group) {
-      repeat<2 * Lanes>([&](auto i) __attribute__((always_inline)) {
-        change_units(i, D::unit(records.scales + i / 2 * D::kScaleBytes + i % 2 * kPanelRows));
-      });
+      repeat<2 * Lanes>([&](auto i) __attribute__((always_inline)) { multiply(i, units.factor(i / 2, group, i % 2)); });
       decode_group<Lanes == 1>(
           d, records, [&](auto step, auto lane, __m512i w0, __m512i w1) __attribute__((always_inline)) {
             chains.template add<decltype(step)::kValue, decltype(lane)::kValue>(w0, w1);
@@ -168,7 +225,8 @@ void fused_near(const GemmSegment& g) {
       chains.x += 2 * D::kOctets * D::kOperands;
     }
   }
-  repeat<2 * Lanes>([&](auto i) __attribute__((always_inline)) { change_units(i, _mm512_set1_epi32(D::kUnitOfOne)); });
+  units.close();
+  repeat<2 * Lanes>([&](auto i) __attribute__((always_inline)) { multiply(i, units.last_factor(i / 2, i % 2)); });
   chains.store(g);
 }
 
@@ -203,17 +261,17 @@ constexpr void fill_fused(GemmKernel (&table)[kMostLanes][kFusedTokens + 1]) {
   fill_lanes<D, Scaled, 3, D::kMostChains / 3>(table[2]);
 }
 
-template <class D, int Lanes, int Most>
+template <class D, template <class, int> class Units, int Lanes, int Most>
 constexpr void fill_near(GemmKernel (&table)[kFusedTokens + 1]) {
-  [&]<int... I>(std::integer_sequence<int, I...>) { ((table[I + 1] = fused_near<D, Lanes, I + 1>), ...); }
+  [&]<int... I>(std::integer_sequence<int, I...>) { ((table[I + 1] = fused_near<D, Units, Lanes, I + 1>), ...); }
   (std::make_integer_sequence<int, Most>{});
 }
 
 constexpr void fill_fused_near(GemmKernel (&table)[kMostLanes][kFusedTokens + 1]) {
   constexpr int kMostChains = 12;
-  fill_near<PlainFp4Decoder, 1, kFusedTokens>(table[0]);
-  fill_near<PlainFp4Decoder, 2, kMostChains / 2>(table[1]);
-  fill_near<PlainFp4Decoder, 3, kMostChains / 3>(table[2]);
+  fill_near<PlainFp4Decoder, NearUnits, 1, kFusedTokens>(table[0]);
+  fill_near<PlainFp4Decoder, NearUnits, 2, kMostChains / 2>(table[1]);
+  fill_near<PlainFp4Decoder, NearUnits, 3, kMostChains / 3>(table[2]);
 }
 
 // The scales of NVFP4 lie between 2^-9 and 2^9, so sums in units of them are always possible, for inputs between 2^-100
@@ -221,9 +279,9 @@ constexpr void fill_fused_near(GemmKernel (&table)[kMostLanes][kFusedTokens + 1]
 constexpr int kUnitTokens = 4;
 
 constexpr void use_nvfp4_units(GemmKernel (&table)[kMostLanes][kFusedTokens + 1]) {
-  fill_near<UnitNvfp4Decoder, 1, kUnitTokens>(table[0]);
-  fill_near<UnitNvfp4Decoder, 2, kUnitTokens>(table[1]);
-  fill_near<UnitNvfp4Decoder, 3, kUnitTokens>(table[2]);
+  fill_near<UnitNvfp4Decoder, RecordUnits, 1, kUnitTokens>(table[0]);
+  fill_near<UnitNvfp4Decoder, RecordUnits, 2, kUnitTokens>(table[1]);
+  fill_near<UnitNvfp4Decoder, RecordUnits, 3, kUnitTokens>(table[2]);
 }
 
 template <class D>
