@@ -248,9 +248,10 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   model.options.engine.context_length = context_for(model);
   const std::vector<ckpt::Scheme> dialects = schemes();
   ckpt::SchemeOptions how;
+  model.pool = std::make_unique<ThreadPool>(threads_for(model));
+  how.pool = model.pool.get();
   how.scales = ckpt::ScalePolicy::parse(options.scale_policy);
   model.weights = ckpt::find_scheme(dialects, *model.checkpoint).open(*model.checkpoint, std::move(files.names), how);
-  model.pool = std::make_unique<ThreadPool>(threads_for(model));
   model.backend = make_backend(options.device, *model.pool, model.isa);
   model.runners = runners(*model.pool, model.isa);
   add_layout_runner(model.runners, options.moe_runner_backend, *model.pool);

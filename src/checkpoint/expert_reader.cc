@@ -77,6 +77,7 @@ ExpertWeights ExpertReader::read() {
                   {out.up, out.up_bias, out.input_scales.up});
   read_projection({names_.down, names_.down_bias, width, inner, {0, 1, width, 0, part}, part.begin != 0},
                   {out.down, out.down_bias, out.input_scales.down});
+  reader_.finish_checks();
   out.keep_alive = tensors_.keep_alive();
   out.release = tensors_.page_release();
   return out;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "checkpoint/header_scan.h"
 #include "checkpoint/messages.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -71,6 +72,10 @@ bool file_exists(const std::string& path) {
 std::string join_path(const std::string& folder, std::string_view name) { return (fs::path(folder) / name).string(); }
 
 WeightMap parse_index(std::string_view text, std::string_view origin) {
+  if (WeightMap map; scan_index(text, map) && !map.empty() &&
+                     std::all_of(map.begin(), map.end(), [](const auto& m) { return is_plain_file_name(m.second); })) {
+    return map;
+  }
   const std::string file(origin);
   const Json root = Json::parse(text, origin);
   root.as_object(file);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -57,6 +58,22 @@ MappedFile::MappedFile(const std::string& path) {
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+bool is_cached(const std::string& path) {
+  constexpr long kCachestat = 451;  // newer than the headers of some systems
+  struct {
+    std::uint64_t offset, bytes;
+  } const range = {0, 0};  // 0 bytes: up to the end
+  struct {
+    std::uint64_t cached, dirty, writeback, evicted, recently_evicted;
+  } pages = {};
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat info {};
+  if (file.fd < 0 || fstat(file.fd, &info) != 0) return false;
+  if (syscall(kCachestat, file.fd, &range, &pages, 0) != 0) return false;
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return pages.cached >= (static_cast<std::uint64_t>(info.st_size) + page - 1) / page;
 }
 
 void prefetch_pages(std::span<const std::byte> range) { advise(range, MADV_WILLNEED); }

@@ -36,6 +36,10 @@ class MappedFile {
 // Asks the system to read `range` of a mapped file ahead of its use, in the background. Advice: never fails.
 void prefetch_pages(std::span<const std::byte> range);
 
+// Whether the page cache has the whole file, so that there is nothing to read ahead. False where the system does not
+// tell, which takes Linux 6.5 and a file of one's own. Costs about a microsecond for every megabyte.
+bool is_cached(const std::string& path);
+
 // Says that single values will be read here and there in `range`: each then costs one page instead of a stretch of the
 // file around it. Holds until the file is unmapped. Advice: never fails.
 void expect_random_reads(std::span<const std::byte> range);

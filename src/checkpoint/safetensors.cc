@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "checkpoint/header_scan.h"
 #include "checkpoint/messages.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -26,6 +27,12 @@ std::optional<DType> dtype_of(std::string_view name) {
   const auto* it = std::find(kFormatNames.begin(), kFormatNames.end(), name);
   if (it == kFormatNames.end()) return std::nullopt;
   return static_cast<DType>(it - kFormatNames.begin());
+}
+
+bool is_type(std::string_view name, DType& type) {
+  const std::optional<DType> found = dtype_of(name);
+  type = found.value_or(type);
+  return found.has_value();
 }
 
 std::string all_format_names() {
@@ -152,6 +159,22 @@ void read_metadata(const Json& value, const std::string& origin, SafetensorsHead
   }
 }
 
+// Any JSON, with a message for whatever is wrong with it.
+SafetensorsHeader read_header(std::string_view text, std::uint64_t data_bytes, const std::string& file) {
+  const std::string where = file + ": header";
+  const Json root = Json::parse(text, where);
+  SafetensorsHeader header;
+  header.tensors.reserve(root.as_object(where).size());
+  for (const auto& [name, value] : root.as_object(where)) {
+    if (name == "__metadata__") {
+      read_metadata(value, file, header);
+    } else {
+      header.tensors.push_back(EntryReader(file, name, value, data_bytes).read());
+    }
+  }
+  return header;
+}
+
 // Sorts by position and refuses anything but an exact tiling of the data section. Offsets are still relative to it.
 void check_tiling(std::vector<TensorEntry>& tensors, std::uint64_t data_bytes, const std::string& origin) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
@@ -189,19 +212,10 @@ SafetensorsHeader parse_header(std::span<const std::byte> head, std::uint64_t fi
     fail(ErrorCode::bad_input, file + ": header: does not begin with '{'", "a JSON object",
          "the file is damaged or no safetensors file");
   }
-  const std::string where = file + ": header";
-  const Json root = Json::parse(text, where);
+  const std::uint64_t data_bytes = file_bytes - kLengthBytes - length;
   SafetensorsHeader header;
+  if (!scan_header(text, data_bytes, is_type, header)) header = read_header(text, data_bytes, file);
   header.data_begin_bytes = kLengthBytes + length;
-  const std::uint64_t data_bytes = file_bytes - header.data_begin_bytes;
-  header.tensors.reserve(root.as_object(where).size());
-  for (const auto& [name, value] : root.as_object(where)) {
-    if (name == "__metadata__") {
-      read_metadata(value, file, header);
-    } else {
-      header.tensors.push_back(EntryReader(file, name, value, data_bytes).read());
-    }
-  }
   check_tiling(header.tensors, data_bytes, file);
   for (TensorEntry& t : header.tensors) t.offset_bytes += header.data_begin_bytes;
   return header;

@@ -16,6 +16,7 @@
 #include "checkpoint/findings.h"
 #include "checkpoint/name_map.h"
 #include "checkpoint/scale_policy.h"
+#include "core/thread_pool.h"
 #include "moe/ids.h"
 #include "moe/parallel.h"
 #include "moe/recipe.h"
@@ -90,6 +91,8 @@ struct SchemeOptions {
   // Off for reports, which read neither weights nor (by default) block scales.
   bool read_ahead = true;
   bool block_scales = true;
+  // Checks block scales in parallel, all of a layer at once. nullptr = one by one as they are read.
+  ThreadPool* pool = nullptr;
   // When set, faults of a weight are added here, and the caller gets a view without data instead of an exception.
   FindingList* findings = nullptr;
 };

@@ -96,7 +96,9 @@ class Source final : public WeightSource {
     request.layer = layer;
     request.outputs = rows;
     request.inputs = cols;
+    weights_.forget_checks();
     const StoredWeight stored = weights_.read(request);
+    weights_.finish_checks();
     tally(role, layer, *request.parts, stored);
     QuantTensor out = cut(stored, request, 0, {0, 1, rows, 0, {0, cols}});
     if (stored.input_scale.empty()) return out;
@@ -115,6 +117,7 @@ class Source final : public WeightSource {
     const auto count = [&](const ModuleParts& parts, const StoredWeight& stored) {
       tally(kExperts, layer, parts, stored);
     };
+    weights_.forget_checks();
     return ExpertReader(weights_, layer, spec, slice, count).read();
   }
 

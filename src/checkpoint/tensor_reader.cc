@@ -34,14 +34,14 @@ std::vector<std::string_view> patterns_of(const ExpertNames& names) {
 }  // namespace
 
 TensorReader::TensorReader(const Checkpoint& checkpoint, NameMap names, bool ahead)
-    : checkpoint_(checkpoint),
-      names_(std::move(names)),
-      ahead_(ahead),
-      modules_(checkpoint),
-      store_(std::make_shared<Store>()) {
+    : checkpoint_(checkpoint), names_(std::move(names)), modules_(checkpoint), store_(std::make_shared<Store>()) {
   store_->mapping = checkpoint.mapping();
-  if (ahead_) return;
-  for (const SafetensorsFile& shard : checkpoint.shards()) {
+  const std::vector<SafetensorsFile>& shards = checkpoint.shards();
+  if (ahead) {
+    ahead_ = !std::all_of(shards.begin(), shards.end(), [](const SafetensorsFile& s) { return is_cached(s.path()); });
+    return;
+  }
+  for (const SafetensorsFile& shard : shards) {
     if (shard.tensors().empty()) continue;
     const TensorEntry& last = shard.tensors().back();  // they are in the order of their data
     const std::byte* first = shard.tensors().front().data;

@@ -94,7 +94,7 @@ class TensorReader {
 
   const Checkpoint& checkpoint_;
   NameMap names_;
-  bool ahead_;
+  bool ahead_ = false;  // not where the page cache has everything
   ModuleIndex modules_;
   std::shared_ptr<Store> store_;
   std::unordered_set<const TensorEntry*> used_, used_elsewhere_;

@@ -65,6 +65,12 @@ class WeightReader {
   // says, or throws naming the experts. `name` is the unquantised name of the first.
   void complete_input_scales(std::int64_t layer, const std::string& name, std::vector<float>& scales);
 
+  // Ends the checks of block scales that read() has left for all threads (SchemeOptions::pool). Before anybody gets the
+  // weights, and before the slices of the requests are gone. Throws for the first fault in the order of reading.
+  void finish_checks();
+  // Of a layer whose reading an error has ended.
+  void forget_checks() { unchecked_.clear(); }
+
   TensorReader& tensors() { return tensors_; }
   const QuantConfig& config() const { return config_; }
   const SchemeOptions& options() const { return options_; }
@@ -80,8 +86,16 @@ class WeightReader {
   void note(Severity severity, FindingKind kind, const TensorEntry& tensor, const std::string& text);
   float scale_value(const WeightRequest& request, const TensorEntry& tensor, std::int64_t index, ScaleMeaning meaning,
                     bool of_input);
-  void check_scale_grid(const WeightRequest& request, const TensorEntry& tensor, const std::byte* data,
-                        DType type) const;
+  // A grid of scales that is to be looked through.
+  struct ScaleGrid {
+    WeightRequest request;
+    const TensorEntry* tensor = nullptr;
+    const std::byte* data = nullptr;
+    DType type = DType::f32;
+  };
+  void check_scale_grid(const ScaleGrid& grid);
+  static std::int64_t first_fault(const ScaleGrid& grid, std::int64_t matrix);  // -1 = none
+  [[noreturn]] void fail_scale(const ScaleGrid& grid, std::int64_t bad) const;
   // Aligned data of a weight of this rank; of another rank's, a pointer that is not to be followed.
   const std::byte* data_of(const WeightRequest& request, const TensorEntry& tensor);
 
@@ -89,6 +103,7 @@ class WeightReader {
   const QuantConfig& config_;
   const SchemeOptions& options_;
   FindingList oddities_;
+  std::vector<ScaleGrid> unchecked_;
   std::map<bool, bool> has_input_scales_;  // by "is of an expert"
 };
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "checkpoint/messages.h"
 #include "checkpoint/weight_reader.h"
@@ -129,7 +130,7 @@ void WeightReader::set_block_scales(const WeightRequest& request, const TensorEn
   if (request.experts > 0) shape.insert(shape.begin(), request.experts);
   if (without_units(tensor.shape) != without_units(shape)) tensors_.check_shape(tensor, shape);
   const std::byte* data = data_of(request, tensor);
-  if (options_.block_scales) check_scale_grid(request, tensor, data, type);
+  if (options_.block_scales) check_scale_grid({request, &tensor, data, type});
   out.whole.block_scale = {
       data, type, rows, cols, request.transposed ? 1 : grid_cols, request.transposed ? grid_rows : 1};
   out.scale_step = grid_rows * grid_cols;
@@ -143,7 +144,7 @@ void WeightReader::set_channel_scales(const WeightRequest& request, const Tensor
   const std::byte* data = data_of(request, tensor);
   const void* floats = data;
   if (options_.block_scales && !request.elsewhere) {
-    check_scale_grid(request, tensor, data, tensor.dtype);
+    check_scale_grid({request, &tensor, data, tensor.dtype});
     bool is_new = false;
     float* own = tensor.dtype == DType::f32 ? nullptr : tensors_.own_floats(tensor, count, is_new);
     if (own != nullptr) floats = own;
@@ -159,20 +160,41 @@ void WeightReader::set_channel_scales(const WeightRequest& request, const Tensor
   out.scale_step = request.outputs;
 }
 
-void WeightReader::check_scale_grid(const WeightRequest& request, const TensorEntry& tensor, const std::byte* data,
-                                    DType type) const {
-  if (request.elsewhere) return;
-  const std::int64_t runs = request.held.empty() ? 1 : request.matrices();  // all at once, or expert by expert
-  const std::int64_t count = elements_of(tensor) / runs;
-  std::int64_t bad = -1;
-  for (std::int64_t run = 0; run < runs && bad < 0; ++run) {
-    if (!request.holds(run)) continue;
-    bad = first_bad_scale(data + dtype_bytes(type, run * count), type, count);
-    if (bad >= 0) bad += run * count;
+void WeightReader::check_scale_grid(const ScaleGrid& grid) {
+  if (grid.request.elsewhere) return;
+  unchecked_.push_back(grid);
+  if (options_.pool == nullptr || options_.findings != nullptr) finish_checks();
+}
+
+std::int64_t WeightReader::first_fault(const ScaleGrid& grid, std::int64_t matrix) {
+  if (!grid.request.holds(matrix)) return -1;
+  const std::int64_t count = elements_of(*grid.tensor) / grid.request.matrices();
+  const std::int64_t bad = first_bad_scale(grid.data + dtype_bytes(grid.type, matrix * count), grid.type, count);
+  return bad < 0 ? bad : bad + matrix * count;
+}
+
+void WeightReader::finish_checks() {
+  const std::vector<ScaleGrid> grids = std::exchange(unchecked_, {});
+  std::vector<std::int64_t> begin = {0};  // of the matrices of each grid, counted through
+  for (const ScaleGrid& grid : grids) begin.push_back(begin.back() + grid.request.matrices());
+  std::vector<std::int64_t> bad(static_cast<std::size_t>(begin.back()), -1);
+  const auto check = [&](std::int64_t first, std::int64_t last, int) {
+    for (std::int64_t i = first; i < last; ++i) {
+      const auto grid = std::upper_bound(begin.begin(), begin.end(), i) - begin.begin() - 1;
+      bad[static_cast<std::size_t>(i)] = first_fault(grids[static_cast<std::size_t>(grid)], i - begin[grid]);
+    }
+  };
+  options_.pool != nullptr ? options_.pool->parallel_for(begin.back(), 1, check) : check(0, begin.back(), 0);
+  for (std::size_t g = 0; g < grids.size(); ++g) {
+    for (std::int64_t i = begin[g]; i < begin[g + 1]; ++i) {
+      if (bad[static_cast<std::size_t>(i)] >= 0) fail_scale(grids[g], bad[static_cast<std::size_t>(i)]);
+    }
   }
-  if (bad < 0) return;
-  tensors_.fail_tensor(FindingKind::scale, tensor,
-                       fmt::format("scale{} is {}", place_text(tensor, bad), bad_text(data, type, bad)),
+}
+
+void WeightReader::fail_scale(const ScaleGrid& grid, std::int64_t bad) const {
+  tensors_.fail_tensor(FindingKind::scale, *grid.tensor,
+                       fmt::format("scale{} is {}", place_text(*grid.tensor, bad), bad_text(grid.data, grid.type, bad)),
                        "a positive number", std::string(hint_for(ScaleFault::nan, false)));
 }
 
