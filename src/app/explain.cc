@@ -57,7 +57,7 @@ Problem problem_of(const LayerKind& kind, const ExplainOptions& o, Recipe recipe
   problem.dispatch = dispatch_kind(o.sizes);
   problem.parallel.ep_size = o.sizes.ep;
   problem.parallel.tp_size = o.sizes.tp / o.sizes.ep;
-  problem.max_tokens = o.max_tokens;
+  problem.max_tokens = o.max_tokens * o.sizes.dp;
   problem.row_invariant = o.row_invariant;
   return problem;
 }

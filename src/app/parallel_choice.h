@@ -35,7 +35,7 @@ struct ParallelChoice {
 // or this build does not have; every message says what would work.
 ParallelChoice choose_parallel(const ParallelRequest& request);
 
-// "4 ranks: each expert in 4 pieces, partial sums reduced"; empty for one rank.
+// "4 ranks, experts over 2, each in 2 pieces, partial sums reduced"; empty for one rank.
 std::string describe(const ParallelSizes& sizes);
 
 }  // namespace sluice::app

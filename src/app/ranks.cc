@@ -67,6 +67,13 @@ int first_number(std::initializer_list<const char*> variables, int otherwise) {
   return otherwise;
 }
 
+constexpr std::initializer_list<const char*> kRankVariables = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+
+// As the launcher says; `otherwise` when it does not.
+int launched_size(int otherwise) {
+  return first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, otherwise);
+}
+
 // What asks to end is rank 0's to answer, as it would without ranks; the others end with it.
 void ignore_signals(int rank) {
   const std::string ignored = " " + environment(kIgnoredVariable) + " ";
@@ -80,12 +87,14 @@ comm::JoinOptions join_options(const RankOptions& options) {
   join.timeout_seconds = options.timeout_seconds;
   join.start_timeout_seconds = options.start_timeout_seconds;
   if (options.message_bytes > 0) join.message_bytes = options.message_bytes;
-  join.rank = first_number({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}, 0);
-  join.size = first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, options.ranks);
+  join.rank = first_number(kRankVariables, 0);
+  join.size = launched_size(options.ranks);
+  if (join.rank < 0 || join.rank >= join.size) {
+    fail(ErrorCode::usage,
+         "the launcher calls this process rank " + std::to_string(join.rank) + " of " + std::to_string(join.size),
+         "ranks from 0 to one less than there are", "unset its variables to run without it");
+  }
   join.board_name = board_name();
-  join.report = [rank = join.rank](const std::string& what) {
-    write_line(STDERR_FILENO, "sluice: rank " + std::to_string(rank) + ": " + what);
-  };
   join.end = [] { _exit(static_cast<int>(ErrorCode::resources)); };
   return join;
 }
@@ -97,7 +106,10 @@ class OneOfSeveral final : public RankSession {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     // A closed pipe is an error that rank 0 reports, not its sudden death, which the others would report.
     signal(SIGPIPE, SIG_IGN);
-    const comm::JoinOptions how = join_options(options);
+    comm::JoinOptions how = join_options(options);
+    how.report = [this, rank = how.rank](const std::string& what) {
+      write_line(reports_, "sluice: rank " + std::to_string(rank) + ": " + what);
+    };
     ignore_signals(how.rank);
     process_ = comm::join_mpi(how);
     try {
@@ -155,8 +167,8 @@ class OneOfSeveral final : public RankSession {
   void join(const RankOptions& options) {
     if (process_->rank() != 0) {
       reports_ = silence();
-    } else {
-      borrow_files(board_name());
+    } else if (const std::string lender = environment(kBoardVariable); !lender.empty()) {
+      borrow_files(lender);
     }
     if (process_->size() != options.ranks) {
       fail(ErrorCode::usage, "the launcher started " + std::to_string(process_->size()) + " ranks",
@@ -269,10 +281,9 @@ void compare(const Facts& first, const Facts& other, int rank) {
 
 }  // namespace
 
-bool is_rank() {
-  return !environment("OMPI_COMM_WORLD_RANK").empty() || !environment("PMIX_RANK").empty() ||
-         !environment("PMI_RANK").empty();
-}
+bool is_launched() { return first_number(kRankVariables, -1) >= 0; }
+
+bool is_rank() { return is_launched() && launched_size(2) > 1; }
 
 bool input_is_typed() { return isatty(STDIN_FILENO) != 0 || (is_rank() && !environment(kTypedVariable).empty()); }
 

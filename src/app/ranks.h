@@ -19,7 +19,7 @@
 
 namespace sluice::app {
 
-// Started by mpirun or by srun with PMI: this process is one rank of several.
+// Started by mpirun or by srun with PMI: this process is one rank of several. A launcher's only process is no rank.
 bool is_rank();
 
 // Whether a user types what this process reads: at its terminal, or at that of the process that has started the ranks.

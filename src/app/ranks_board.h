@@ -20,4 +20,7 @@ constexpr std::array<int, 4> kEndingSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT}
 
 std::string board_name();
 
+// Whether a launcher has started this process, as one of several or alone.
+bool is_launched();
+
 }  // namespace sluice::app

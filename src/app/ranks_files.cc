@@ -102,7 +102,8 @@ void borrow_files(const std::string& name) {
   if (connection < 0) return;
   const Address address(name);
   Files files = {-1, -1, -1};
-  if (connect(connection, address.get(), address.length) == 0 && receive_files(connection, files)) {
+  if (connect(connection, address.get(), address.length) == 0 && same_user(connection) &&
+      receive_files(connection, files)) {
     for (int standard = STDIN_FILENO; standard <= STDERR_FILENO; ++standard) {
       dup2(files[static_cast<std::size_t>(standard)], standard);
       close(files[static_cast<std::size_t>(standard)]);

@@ -98,6 +98,18 @@ std::vector<std::string> command_line(const Traces& traces, int argc, char** arg
   return line;
 }
 
+// The only process of a launcher starts ranks of its own, which are not to look for that launcher.
+void forget_launcher() {
+  std::vector<std::string> names;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text(*variable);
+    for (const std::string_view prefix : {"OMPI_", "PMIX_", "PMI_", "ORTE_"}) {
+      if (text.starts_with(prefix)) names.emplace_back(text.substr(0, text.find('=')));
+    }
+  }
+  for (const std::string& name : names) unsetenv(name.c_str());
+}
+
 // Those that ask to end, and that of a child's end.
 sigset_t awaited_signals() {
   sigset_t set;
@@ -207,6 +219,7 @@ int exit_code(int status, const comm::Board& board) {
 }  // namespace
 
 int start_ranks(int ranks, int argc, char** argv) {
+  if (is_launched()) forget_launcher();
   remove_leftovers();
   const Traces traces(ranks);
   setenv(kBoardVariable, traces.name().c_str(), 1);

@@ -34,14 +34,14 @@ std::string layers_text(const app::LayerKind& kind) {
 
 std::string bytes_text(std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
-void print_kind(const app::LayerKind& kind, const Options& o) {
+void print_kind(const app::LayerKind& kind, const ParallelSizes& sizes) {
   const RoutingSpec& r = kind.spec.routing;
   fmt::print("{}: {} experts, {} a token ({}), H {}, I {}, {}{}, stored as {}\n", layers_text(kind), r.experts, r.top_k,
              routing_name(r.method), kind.spec.width(), kind.spec.intermediate,
              activation_name(kind.spec.activation.kind), kind.spec.has_bias ? ", biases" : "",
              recipe_info(kind.stored).name);
-  if (o.tp > 1) {
-    fmt::print("  a rank of {}: {} experts, I {} of {}{}\n", o.tp, kind.experts_per_rank, kind.inner_per_rank,
+  if (sizes.tp > 1) {
+    fmt::print("  a rank of {}: {} experts, I {} of {}{}\n", sizes.tp, kind.experts_per_rank, kind.inner_per_rank,
                kind.spec.intermediate, kind.split_problem.empty() ? "" : ": NOT POSSIBLE, " + kind.split_problem);
   }
   fmt::print("  {:<20} {:<12} {:<4} {}\n", "recipe", "runner", "", "reason");
@@ -75,15 +75,15 @@ Json kind_json(const app::LayerKind& kind) {
                            {"candidates", Json(std::move(table))}});
 }
 
-Json to_json(const app::Explanation& e, const Options& o) {
+Json to_json(const app::Explanation& e, const app::ExplainOptions& o) {
   Json::Array kinds, problems(e.problems.begin(), e.problems.end()), notes(e.notes.begin(), e.notes.end());
   for (const app::LayerKind& kind : e.kinds) kinds.push_back(kind_json(kind));
   const app::MemoryPlan& m = e.memory;
   return Json(Json::Object{{"architecture", Json(e.architecture)},
                            {"scheme", Json(e.scheme)},
                            {"device", Json(o.device)},
-                           {"tp", Json(o.tp)},
-                           {"ep", Json(o.ep)},
+                           {"tp", Json(static_cast<std::int64_t>(o.sizes.tp))},
+                           {"ep", Json(static_cast<std::int64_t>(o.sizes.ep))},
                            {"runnable", Json(e.runnable())},
                            {"layer_kinds", Json(std::move(kinds))},
                            {"dense_layers", Json(e.dense_layers)},
@@ -97,11 +97,11 @@ Json to_json(const app::Explanation& e, const Options& o) {
                            {"problems", Json(std::move(problems))}});
 }
 
-void print(const app::Explanation& e, const Options& o) {
+void print(const app::Explanation& e, const app::ExplainOptions& o) {
   fmt::print("{}: read as {}, device {}{}\n\n", e.architecture, e.scheme, o.device,
-             o.tp > 1 ? fmt::format(", tp {}, ep {}", o.tp, o.ep) : "");
+             o.sizes.tp > 1 ? fmt::format(", tp {}, ep {}", o.sizes.tp, o.sizes.ep) : "");
   for (const std::string& note : e.notes) fmt::print("{}\n", note);
-  for (const app::LayerKind& kind : e.kinds) print_kind(kind, o);
+  for (const app::LayerKind& kind : e.kinds) print_kind(kind, o.sizes);
   if (e.dense_layers > 0) fmt::print("{} layers without experts\n", e.dense_layers);
   const app::MemoryPlan& m = e.memory;
   fmt::print(
@@ -116,12 +116,15 @@ void print(const app::Explanation& e, const Options& o) {
 }  // namespace
 
 int explain_command(const Options& options) {
-  const app::Explanation explanation = app::explain(explain_options(options));
+  const app::ExplainOptions asked = explain_options(options);
+  app::Explanation explanation = app::explain(asked);
+  const std::vector<std::string> notes = parallel_choice(options).notes;
+  explanation.notes.insert(explanation.notes.begin(), notes.begin(), notes.end());
   if (options.json.empty()) {
-    print(explanation, options);
+    print(explanation, asked);
   } else {
-    write_json(options.json, to_json(explanation, options));
-    if (!options.quiet) print(explanation, options);
+    write_json(options.json, to_json(explanation, asked));
+    if (!options.quiet) print(explanation, asked);
   }
   const bool ok = explanation.runnable() && explanation.problems.empty();
   return ok ? 0 : static_cast<int>(ErrorCode::unsupported);

@@ -3,20 +3,25 @@
 #include <fmt/core.h>
 
 #include <atomic>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "app/parallel_choice.h"
+#include "app/wiring.h"
 #include "cli/commands.h"
 #include "cli/layer_pass.h"
 #include "cli/session.h"
 #include "comm/group.h"
 #include "core/error.h"
 #include "moe/parallel.h"
+#include "moe/placement.h"
 
 namespace sluice::cli {
 namespace {
@@ -39,22 +44,50 @@ void check_options(const Options& o) {
   }
 }
 
-// Runs body(rank) on as many threads and rethrows what failed first; the others fail because of it.
-void run_threads(std::size_t ranks, const std::function<void(std::size_t)>& body) {
+// Sizes that no layer can be cut into are refused before so many ranks are made.
+void check_sizes(const Options& o, const ParallelSizes& sizes) {
+  const app::ModelFiles files = app::open_model_files(o.model);
+  for (const model::BlockSpec& block : files.config.layers) {
+    if (block.moe() == nullptr) continue;
+    Placement::contiguous(block.moe()->routing.total_experts(), sizes.ep);
+    const std::int64_t pieces = sizes.tp / sizes.ep, inner = block.moe()->intermediate;
+    if (pieces <= inner) continue;
+    fail(ErrorCode::unsupported, fmt::format("{} pieces of an expert whose I is {}", pieces, inner),
+         fmt::format("at most {}", inner), "choose a smaller --tp or a larger --ep");
+  }
+}
+
+// Runs body(rank, world) on a thread each and rethrows what failed first; the others fail because of it.
+void run_threads(std::vector<std::unique_ptr<Group>> groups, const std::function<void(std::size_t, Group&)>& body) {
   std::exception_ptr first;
   std::atomic_flag failed;
+  const auto guarded = [&](std::size_t r) {
+    try {
+      const std::unique_ptr<Group> world = std::move(groups[r]);  // gone when this rank is
+      body(r, *world);
+    } catch (...) {
+      if (!failed.test_and_set()) first = std::current_exception();
+    }
+  };
   std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        body(r);
-      } catch (...) {
-        if (!failed.test_and_set()) first = std::current_exception();
-      }
-    });
+  std::string problem;
+  try {
+    while (threads.size() < groups.size()) threads.emplace_back(guarded, threads.size());
+  } catch (const std::system_error& e) {
+    problem = e.what();
+    for (std::size_t r = threads.size(); r < groups.size(); ++r) groups[r].reset();  // nobody waits for them
   }
   for (std::thread& t : threads) t.join();
+  if (!problem.empty()) {
+    fail(ErrorCode::resources, fmt::format("a thread for rank {} of {}: {}", threads.size(), groups.size(), problem),
+         "a thread a rank", "choose a smaller --tp or --ep, or raise the limits of processes and memory");
+  }
   if (first) std::rethrow_exception(first);
+}
+
+// NaNs are the same too when their bits are.
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 template <class T>
@@ -76,7 +109,7 @@ LayerResult merge(const std::vector<LayerResult>& results, const ParallelSizes& 
       continue;
     }
     const std::int32_t leader = r - plan.attention.index;
-    if (result.output != results[static_cast<std::size_t>(leader)].output) {
+    if (!same_bits(result.output, results[static_cast<std::size_t>(leader)].output)) {
       fail(ErrorCode::check_failed, fmt::format("rank {} and rank {} end with different outputs", leader, r),
            "the same bits on all ranks that have the same tokens");
     }
@@ -85,12 +118,12 @@ LayerResult merge(const std::vector<LayerResult>& results, const ParallelSizes& 
 }
 
 LayerResult run_on_ranks(const Options& options, const ParallelSizes& sizes, const LogSink& log) {
+  check_sizes(options, sizes);
   std::vector<std::unique_ptr<Group>> groups = make_thread_groups(sizes.tp, options.dist_timeout);
   std::vector<LayerResult> results(groups.size());
-  run_threads(groups.size(), [&](std::size_t r) {
-    const std::unique_ptr<Group> world = std::move(groups[r]);  // gone when this rank is
+  run_threads(std::move(groups), [&](std::size_t r, Group& world) {
     Options own = options;
-    own.world = world.get();
+    own.world = &world;
     results[r] = run_layer(own, r == 0 ? log : LogSink());
   });
   return merge(results, sizes);

@@ -14,6 +14,9 @@ namespace {
 // Up to here one exchange of everything is cheaper than two of parts: every rank sums all of it.
 constexpr std::size_t kWholeSumFloats = 4096;
 
+// Groups that splits of a run may make: their numbers are part of the tags of messages.
+constexpr std::int32_t kMostGroups = 127;
+
 constexpr const char* kDisagreement = "ranks call different operations";
 
 std::string timeout_text(double seconds) {
@@ -50,8 +53,23 @@ void HostGroup::enter(Kind kind) {
 void HostGroup::leave() { member_.board->complete(board_rank(rank())); }
 
 void HostGroup::exchange(const AllToAll& x) {
-  begin(x, position_);
+  start(x);
   wait();
+}
+
+// What peers can see is taken back before an error leaves: its buffers may go with the caller.
+void HostGroup::break_off(const char* why) {
+  broken_ = why;
+  withdraw();
+}
+
+void HostGroup::start(const AllToAll& x) {
+  try {
+    begin(x, position_);
+  } catch (const std::exception& e) {
+    break_off(e.what());
+    throw;
+  }
 }
 
 bool HostGroup::all_complete() const {
@@ -75,9 +93,8 @@ void HostGroup::wait() {
       late = !patience.pause();  // perhaps only because this rank itself did not run: hence one more look
       if (late || patience.look_around()) check_peers();
     }
-  } catch (const Error& e) {
-    broken_ = e.what();
-    withdraw();
+  } catch (const std::exception& e) {
+    break_off(e.what());
     throw;
   }
 }
@@ -233,7 +250,7 @@ void HostGroup::all_reduce_sum(float* data, std::size_t count, Stream /*stream*/
 
 void HostGroup::start_all_to_all(const AllToAll& x, Stream /*stream*/) {
   enter(Kind::all_to_all);
-  begin(x, position_);
+  start(x);
 }
 
 void HostGroup::finish_all_to_all(Stream /*stream*/) {
@@ -257,6 +274,9 @@ std::unique_ptr<Group> HostGroup::split(int color) {
     if (notes[r].color != color) continue;
     if (static_cast<int>(r) == rank()) part.rank = part.size();
     part.board_rank.push_back(member_.board_rank[r]);
+  }
+  if (*member_.groups >= kMostGroups) {
+    fail(ErrorCode::unsupported, "one more split of the ranks", "at most " + std::to_string(kMostGroups) + " in a run");
   }
   part.group = static_cast<std::uint8_t>(++*member_.groups);
   return make_part(std::move(part));

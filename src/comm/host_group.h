@@ -61,7 +61,9 @@ class HostGroup : public Group {
   void leave();
   // One exchange within the current operation, to its end.
   void exchange(const AllToAll& x);
+  void start(const AllToAll& x);
   void wait();
+  void break_off(const char* why);
   bool all_complete() const;
   void check_peers();
   void check_disagreement();

@@ -153,6 +153,7 @@ bool NcclComm::look() {
 
 // Kernels of the operation end, so that nobody waits for the stream for ever. The mutex is held.
 void NcclComm::break_up(const std::string& where, const std::string& why) {
+  if (!broken_.empty()) return;  // the watch and a caller may find the same
   const std::string gone = host_.gone_peers();
   broken_ = where + ": " + why + "; expected every rank to take part" + (gone.empty() ? "" : ", but " + gone) +
             "; look for the other ranks' own messages";

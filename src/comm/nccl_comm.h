@@ -68,7 +68,6 @@ class NcclComm {
   bool look();  // false when the watch is over
   void break_up(const std::string& where, const std::string& why);
   std::string place() const;
-  double limit_us();
 
   NcclLibrary nccl_;
   Group& host_;

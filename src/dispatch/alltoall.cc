@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <numeric>
 
+#include "core/error.h"
 #include "dispatch/home_tokens.h"
 #include "dispatch/parts.h"
 #include "dispatch/route_list.h"
@@ -91,7 +93,7 @@ class AllToAllDispatcher final : public Dispatcher {
     send_.set(arrived_routes_, row_bytes);
     receive_.set(list_.routes(), row_bytes);
     options_.world->start_all_to_all({routes_.data, send_.view(), back.data, receive_.view()}, stream);
-    meanwhile();
+    work_beside_exchange(meanwhile, stream);
     options_.world->finish_all_to_all(stream);
     const float* weights = options_.weight_on_input ? nullptr : weights_;
     options_.backend->sum_slot_rows({back, row_of_, weights, top_k_, home_.rows(out)}, stream);
@@ -100,6 +102,21 @@ class AllToAllDispatcher final : public Dispatcher {
 
  private:
   DType slot_dtype() const { return recipe_info(options_.recipe).slot_dtype; }
+
+  // Peers read and write the buffers of the exchange, which go with an error: so it ends first.
+  void work_beside_exchange(FunctionRef<void()> work, Stream stream) {
+    try {
+      work();
+    } catch (...) {
+      const std::exception_ptr error = std::current_exception();
+      try {
+        options_.world->finish_all_to_all(stream);
+      } catch (const Error&) {
+        std::rethrow_exception(error);  // the exchange was given up: nobody looks at its buffers either
+      }
+      throw;
+    }
+  }
 
   void exchange_counts(Stream stream) {
     const std::vector<std::int64_t> one(arrived_rows_.size(), 1);

@@ -161,6 +161,14 @@ def test_explain_refuses_sizes_that_make_no_sense(flags, words):
     assert done.returncode == 2 and words in done.stderr
 
 
+def test_explain_has_the_sizes_that_a_run_would_have(quantised, tmp_path):
+    done, value = report("explain", quantised, tmp_path, "--tp", "4", "--moe-a2a-backend", "deepep")
+    assert done.returncode == 0 and (value["tp"], value["ep"]) == (4, 4)
+    assert "--moe-a2a-backend deepep: mapped to alltoall, rows travel to the ranks of their experts and back" in value["notes"]
+    assert "--moe-a2a-backend deepep: --ep becomes 4, the number of ranks" in value["notes"]
+    assert ", tp 4, ep 4" in done.stdout
+
+
 def test_explain_says_which_splits_cut_scale_groups(quantised, tmp_path):
     done, value = report("explain", quantised, tmp_path, "--tp", "8")   # I 128 / 8 = 16: whole groups
     assert done.returncode == 0 and value["layer_kinds"][0]["intermediate_per_rank"] == 16

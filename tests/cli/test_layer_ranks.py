@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 
@@ -128,3 +129,32 @@ def test_refusals(folders, arguments, code, told):
     done = sluice("layer", ROOT / "models/qwen3_moe", "--layer", 0, "--hidden", folders / "bundled.safetensors", "--out", folders / "none", *arguments)
     assert done.returncode == code and told in done.stderr, done.stderr
     assert not (folders / "none").exists()
+
+
+def test_equal_outputs_with_nans_are_equal(folders, tmp_path):
+    rows = load_file(folders / "wide.safetensors")["hidden"].copy()
+    rows[3, 5] = np.nan
+    save_file({"hidden": rows}, tmp_path / "nan.safetensors")
+    done = sluice("layer", folders / "bf16", "--layer", "0", "--hidden", tmp_path / "nan.safetensors", "--out", tmp_path / "out.safetensors",
+                  "--tp", 2)
+    assert done.returncode == 0, done.stderr
+    assert np.isnan(load_file(tmp_path / "out.safetensors")["output"][3]).any()
+
+
+@pytest.mark.parametrize("flags,words", [(("--ep", 65536), "65536 expert-parallel ranks for 9 experts"),
+                                         (("--tp", 65536), "65536 pieces of an expert whose I is 64")])
+def test_more_ranks_than_a_layer_has_parts_are_not_made(folders, tmp_path, flags, words):
+    done = sluice("layer", folders / "bf16", "--layer", "0", "--hidden", folders / "wide.safetensors", "--out", tmp_path / "out.safetensors",
+                  *flags)
+    assert done.returncode == 4 and words in done.stderr, done.stderr
+
+
+def test_threads_that_cannot_start_are_an_error(folders, tmp_path):
+    def no_room_for_stacks():
+        _, most = resource.getrlimit(resource.RLIMIT_STACK)
+        resource.setrlimit(resource.RLIMIT_STACK, (1 << 46, most))  # of each thread, so that at most one has room
+    line = ["layer", folders / "bf16", "--layer", "0", "--hidden", folders / "wide.safetensors", "--out", tmp_path / "out.safetensors",
+            "--ep", "4", "--threads", "1"]
+    done = subprocess.run([str(SLUICE), *map(str, line)], capture_output=True, text=True, check=False, timeout=300,
+                          preexec_fn=no_room_for_stacks)
+    assert done.returncode == 5 and "a thread for rank" in done.stderr, done.stderr

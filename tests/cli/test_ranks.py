@@ -210,6 +210,23 @@ def test_all_ranks_use_the_instruction_set_of_the_lowest(mark, lower):
     assert done.stdout == sluice(mark, "run", MODEL, "-p", "Question:", "-n", 4, "--tp", 2, "--isa", "scalar").stdout
 
 
+def test_the_only_process_of_a_launcher_is_one_rank_or_starts_its_own(mark):
+    line = ["run", str(MODEL), "-p", "Question:", "-n", "4", "-q"]
+    expected = sluice(mark, *line).stdout
+    alone = {"PMI_RANK": "0", "PMI_SIZE": "1", VARIABLE: mark}
+    for launcher, more in (([], alone), ([*MPIRUN, "-n", "1"], {VARIABLE: mark})):
+        for flags in ([], ["--tp", "2"]):
+            done = subprocess.run([*launcher, str(SLUICE), *line, *flags], capture_output=True, text=True, timeout=LIMIT, check=False,
+                                  env={**os.environ, **more})
+            assert (done.returncode, done.stdout) == (0, expected), done.stderr
+
+
+def test_a_launcher_that_contradicts_itself(mark):
+    done = subprocess.run([str(SLUICE), "run", str(MODEL), "-p", "Question:", "--tp", "2"], capture_output=True, text=True, timeout=LIMIT,
+                          check=False, env={**os.environ, "PMI_RANK": "2", "PMI_SIZE": "2", VARIABLE: mark})
+    assert done.returncode == 2 and "rank 2 of 2" in done.stderr, done.stderr
+
+
 def test_a_rank_that_cannot_read_its_shard(tmp_path, mark):
     shutil.copytree(MODEL, tmp_path / "model")
     shard = max((tmp_path / "model").glob("model*.safetensors"))

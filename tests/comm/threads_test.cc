@@ -41,11 +41,12 @@ TEST_P(Conformance, Threads) {
     EXPECT_EQ(error, "");
 }
 
-TEST_P(Conformance, Single) {
-  const auto& [check, ranks] = GetParam();
-  if (ranks != 1) return;
-  EXPECT_NO_THROW(check.run(*make_single_group()));
-}
+class SingleConformance : public testing::TestWithParam<Check> {};
+
+TEST_P(SingleConformance, Holds) { EXPECT_NO_THROW(GetParam().run(*make_single_group())); }
+
+INSTANTIATE_TEST_SUITE_P(Groups, SingleConformance, testing::ValuesIn(test::conformance_checks()),
+                         [](const auto& p) { return std::string(p.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Groups, Conformance,
                          testing::Combine(testing::ValuesIn(test::conformance_checks()),
@@ -53,6 +54,17 @@ INSTANTIATE_TEST_SUITE_P(Groups, Conformance,
                          [](const auto& p) {
                            return std::string(std::get<0>(p.param).name) + std::to_string(std::get<1>(p.param));
                          });
+
+// Numbers of groups tell the messages of one from those of another, so none is given twice.
+TEST(ThreadGroups, SplitsBeyondTheNumbersOfGroupsAreRefusedOnAllRanks) {
+  constexpr int kMost = 127;
+  const std::vector<std::string> errors = as_ranks(2, 60, [](std::unique_ptr<Group> world) {
+    for (int i = 0; i < kMost; ++i) world->split(0)->barrier();
+    world->split(0);
+  });
+  for (const std::string& error : errors)
+    EXPECT_EQ(error, "one more split of the ranks; expected at most 127 in a run");
+}
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "dispatch/rank_sums.h"
 
 namespace sluice {
@@ -18,7 +19,7 @@ using testing::RoutePattern;
 using testing::WorldShape;
 using Floats = std::vector<float>;
 
-enum class Fault : std::uint8_t { none, slot_order, weight_twice, wrong_id_space, lost_row, doubled_row };
+enum class Fault : std::uint8_t { none, slot_order, weight_twice, wrong_id_space, lost_row, doubled_row, work_beside };
 
 // Changes what goes into dispatch or what comes out of it, on one rank.
 class BrokenDispatcher final : public Dispatcher {
@@ -53,7 +54,11 @@ class BrokenDispatcher final : public Dispatcher {
   }
 
   void combine(const TensorView& out, FunctionRef<void()> meanwhile, Workspace& workspace, Stream stream) override {
-    inner_->combine(out, meanwhile, workspace, stream);
+    const auto work = [&] {
+      meanwhile();
+      if (fault_ == Fault::work_beside) fail(ErrorCode::resources, "no memory beside the exchange");
+    };
+    inner_->combine(out, work, workspace, stream);
   }
 
  private:
@@ -121,6 +126,17 @@ TEST_P(RankFaults, AllToAllWouldDifferInBits) {
   for (const Fault fault : {Fault::slot_order, Fault::weight_twice, Fault::wrong_id_space}) {
     use(sizes, fault);
     EXPECT_FALSE(equal_bits()) << static_cast<int>(fault);
+  }
+}
+
+// Buffers of the exchange go with the error, so it comes to its end first: no other rank fails for it.
+TEST_P(RankFaults, WorkThatFailsBesideTheExchangeDoesNotTakeItsBuffersAway) {
+  use(testing::parallel_sizes(3, 3, 3, MoeA2a::alltoall), Fault::work_beside);
+  try {
+    run_ranks(w, cut_batch(batch, w.sizes.dp));
+    FAIL() << "no rank failed";
+  } catch (const Error& e) {  // of the first rank that failed, which is the last
+    EXPECT_STREQ(e.what(), "no memory beside the exchange");
   }
 }
 

@@ -30,6 +30,8 @@ class RankRun {
     errors_.resize(static_cast<std::size_t>(sizes_.tp));
     for (int r = 0; r < sizes_.tp; ++r) {
       decoders_.push_back(sluice::testing::load_test_decoder(folder, {.threads = 1}));
+    }
+    for (int r = 0; r < sizes_.tp; ++r) {  // the list is complete before a thread reads it
       EngineOptions mine = options;
       if (how.change) how.change(r, mine);
       if (r > 0) threads_.emplace_back([this, r, mine, how] { follow_rank(r, mine, how); });
