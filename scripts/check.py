@@ -150,7 +150,7 @@ def stage_fuzz(options):
         grown.mkdir(parents=True, exist_ok=True)
         seconds = 60 if options.full else 10
         command = [str(fuzzer), str(grown), str(ROOT / "tests/fuzz/corpus" / name), f"-max_total_time={seconds}",
-                   "-timeout=10", "-rss_limit_mb=3000", f"-artifact_prefix={REPORTS}/fuzz-{name}-"]
+                   "-timeout=60", "-rss_limit_mb=3000", f"-artifact_prefix={REPORTS}/fuzz-{name}-"]
         code = run(command, f"fuzz-{name}.log")
         log = (REPORTS / f"fuzz-{name}.log").read_text(encoding="utf-8", errors="replace")
         if code == 0 and "DONE" in log:
