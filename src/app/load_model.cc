@@ -69,6 +69,15 @@ KvCapacity settle_kv(LoadedModel& m) {
   return capacity;
 }
 
+// How the model is spread over ranks, and in what format rows travel if they do.
+std::string describe_ranks(const LoadedModel& m) {
+  std::string text = describe(m.opened.options.parallel);
+  for (std::int64_t i = 0; i < std::ssize(m.opened.config.layers); ++i) {
+    if (m.decoder->quantized_rows(i)) return text + " in NVFP4";
+  }
+  return text;
+}
+
 ModelFacts facts_of(const LoadedModel& m, const KvCapacity& kv, double load_seconds) {
   const OpenedModel& opened = m.opened;
   ModelFacts f;
@@ -80,7 +89,7 @@ ModelFacts facts_of(const LoadedModel& m, const KvCapacity& kv, double load_seco
   f.recipe = recipe_names(opened);
   f.runner = runner_names(opened);
   f.device = opened.backend->describe();
-  f.ranks = describe(opened.options.parallel);
+  f.ranks = describe_ranks(m);
   f.resident_bytes = m.decoder->weight_bytes().total();
   f.kv_bytes_per_token = m.decoder->kv_bytes_per_token();
   const engine::EngineOptions& e = opened.options.engine;

@@ -23,6 +23,7 @@
 #include "model/rank_part.h"
 #include "model/shared_fusion.h"
 #include "moe/layout/layout_runner.h"
+#include "moe/placement.h"
 #include "moe/reference_runner.h"
 
 namespace sluice::app {
@@ -100,9 +101,10 @@ int threads_for(const OpenedModel& model) {
 // SGLang refuses numbers of experts that the ranks do not divide.
 void tell_uneven(const LogSink& log, const OpenedModel& model) {
   for (const model::BlockSpec& block : model.config.layers) {
-    if (block.moe() == nullptr || !log) continue;
+    if (block.moe() == nullptr) continue;
     const std::int32_t experts = block.moe()->routing.total_experts(), ranks = model.plan.sizes.ep;
-    if (experts % ranks == 0) continue;
+    Placement::contiguous(experts, ranks);  // refuses more ranks than experts
+    if (experts % ranks == 0 || !log) continue;
     return log(LogLevel::info, fmt::format("{} experts over {} ranks: the first {} have one more than the others",
                                            experts, ranks, experts % ranks));
   }
@@ -260,11 +262,11 @@ OpenedModel open_model(const std::string& path, const LoadOptions& options, cons
   if (!model.choice.recipes.empty()) model.recipe = model.choice.recipes.front();
   model.compute = model.recipe == Recipe::f32 ? DType::f32 : asked;
   fuse_shared(model);
+  select_runners(model);
   tell_uneven(log, model);
   if (model.options.world != nullptr) {
     tell(log, LogLevel::info, model::rank_notes(model.config, *model.weights, model.plan));
   }
-  select_runners(model);
   return model;
 }
 
@@ -277,6 +279,7 @@ model::DecoderOptions decoder_options(const OpenedModel& opened) {
   options.plan = opened.plan;
   options.world = opened.options.world;
   options.attention = opened.attention();
+  options.quantized_rows = !opened.options.plain_rows;
   for (const Selection& selection : opened.selections) options.runners.push_back(selection.chosen);
   return options;
 }

@@ -51,6 +51,7 @@ struct LoadOptions {
   Group* world = nullptr;            // not owned, outlives the model; nullptr = one rank
   ParallelSizes parallel;            // as choose_parallel returns them
   double rank_wait_seconds = 300;    // the limit of waits of `world`
+  bool plain_rows = false;           // rows between ranks travel in bf16 where they could in NVFP4
   std::string a2a = "none";          // --moe-a2a-backend, for the rules of runners' names
   std::string deepep_mode = "auto";  // likewise
 };

@@ -34,6 +34,9 @@ void add_rank_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--deepep-mode", "NAME", kModelCommands,
                "Kernels of DeepEP in SGLang: auto, normal or low_latency; nothing to do here but its rules",
                &o.deepep_mode});
+  t.push_back({"--disable-flashinfer-cutlass-moe-fp4-allgather", "", "run chat serve verify layer eval.gsm8k",
+               "Rows travel between ranks in bf16 where recipes of NVFP4 inputs would send codes; changes no bit",
+               &o.plain_rows});
   t.push_back({"--dist-timeout", "SECONDS", kStartingCommands, "Most that a rank waits for another one",
                Real{&o.dist_timeout, 0.1, 1e6}});
 }

@@ -52,6 +52,7 @@ struct Options {
   std::int64_t moe_dense_tp_size = 0;
   std::int64_t moe_dp_size = 1;
   std::string deepep_mode = "auto";
+  bool plain_rows = false;
   double dist_timeout = 300;
   // No flags: set by main for a run over ranks; nullptr = one rank.
   Group* world = nullptr;  // all ranks

@@ -64,6 +64,7 @@ app::LoadOptions load_options(const Options& o) {
   load.parallel = parallel.sizes;
   load.world = o.world;
   load.rank_wait_seconds = o.dist_timeout;
+  load.plain_rows = o.plain_rows;
   load.a2a = o.moe_a2a_backend;
   load.deepep_mode = o.deepep_mode;
   load.isa = o.isa;

@@ -39,8 +39,6 @@ constexpr std::array kFlags = {
     SglangFlag{"--fuseep-mode", "N", "Ascend kernels", Rule::any, "", kNoA2a},
     SglangFlag{"--enable-w4a4-mxfp4-megamoe", "", "MXFP4 x MXFP4 in one kernel over ranks", Rule::never, "",
                "there is no such recipe"},
-    SglangFlag{"--disable-flashinfer-cutlass-moe-fp4-allgather", "", "gather bf16 instead of FP4 tokens", Rule::any, "",
-               "always so: the CPU runner quantises rows itself"},
     SglangFlag{"--enable-fused-moe-sum-all-reduce", "", "sum over slots inside the all-reduce", Rule::any, "",
                "nothing to do: slots are summed in their order, then ranks in theirs"},
     SglangFlag{"--enable-two-batch-overlap", "", "overlap two half batches", Rule::any, "", kOverlap},

@@ -66,8 +66,7 @@ DispatchKind dispatch_kind(const ParallelSizes& sizes) {
 }
 
 bool can_quantize_rows(const DispatcherOptions& o) {
-  const bool nvfp4 = o.recipe == Recipe::nvfp4_w4a4_cutedsl || o.recipe == Recipe::nvfp4_w4a4_cutlass;
-  return rows_travel(o) && nvfp4 && o.input_scale > 0.0f && !o.weight_on_input;
+  return rows_travel(o) && quantizes_to_nvfp4(o.recipe) && o.input_scale > 0.0f && !o.weight_on_input;
 }
 
 std::unique_ptr<Dispatcher> make_dispatcher(const DispatcherOptions& options) {

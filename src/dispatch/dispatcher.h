@@ -68,7 +68,8 @@ struct DispatcherOptions {
   std::shared_ptr<const Placement> placement;  // over plan.experts.count ranks
   Recipe recipe = Recipe::bf16;
   bool weight_on_input = false;  // LayerSpec's
-  // Rows travel in the GEMM1 input format, see can_quantize_rows; the runner must take RunArgs::quantized.
+  // Rows travel in the GEMM1 input format, see can_quantize_rows; the runner must take them
+  // (Runner::takes_quantized_rows).
   bool quantized_rows = false;
   float input_scale = 0.0f;  // LayerInputScales::gemm1, for quantized_rows
   SlotLoad* load = nullptr;  // counted into, by CPU ranks; not owned; nullptr = not wanted

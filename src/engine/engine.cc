@@ -207,7 +207,7 @@ const EngineOptions& Engine::options() const { return impl_->options; }
 
 ExpertLoad Engine::expert_load() const {
   Impl& e = *impl_;
-  if (e.groups.count() == 1) return e.executor.expert_load();
+  if (!e.leader) return e.executor.expert_load();
   const std::unique_lock turn = e.leader->turn();
   e.leader->send(StepMessage(StepCommand::report_load));
   return e.leader->collect_load(e.executor.expert_load());

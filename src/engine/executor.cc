@@ -66,6 +66,19 @@ std::vector<TokenLogprob> StepResult::top(std::int64_t row) const {
   return list;
 }
 
+ExpertLoad Executor::expert_load() const {
+  ExpertLoad load = load_;
+  for (LayerLoad& layer : load.layers) {
+    const Placement* placement = decoder_.placement(layer.layer);
+    if (placement == nullptr) continue;
+    for (std::int32_t s = 0; s < placement->slots(); ++s)
+      layer.expert_of.push_back(raw(placement->expert_of(SlotId{s})));
+    layer.ranks.push_back(
+        {placement->of_rank(decoder_.plan().experts.index).first, decoder_.slot_load(layer.layer)->rows});
+  }
+  return load;
+}
+
 StepResult Executor::execute(const GroupStep& step) {
   const Stream stream;
   const std::int64_t rows = std::ssize(step.plan.logit_rows);

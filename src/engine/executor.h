@@ -23,7 +23,7 @@ class Executor {
   Executor(const model::Decoder& decoder, const ExecutorLimits& limits, bool samples);
   ~Executor();
 
-  ExpertLoad expert_load() const { return load_; }
+  ExpertLoad expert_load() const;  // of this rank; choices where it samples
 
   // An empty plan is executed too: other ranks may need this one's experts.
   StepResult execute(const GroupStep& step);

@@ -17,9 +17,7 @@ void follow(const model::Decoder& decoder, const EngineOptions& asked, const Eng
   while (true) {
     const StepMessage message = channel.receive();
     if (message.command == StepCommand::stop) return;
-    if (message.command == StepCommand::report_load && channel.answers()) {
-      channel.gather(to_bytes(executor.expert_load()));
-    }
+    if (message.command == StepCommand::report_load) channel.gather_all(to_bytes(executor.expert_load()));
     if (message.command != StepCommand::step) continue;
     if (std::ssize(message.groups) != ranks.plan.dp.count) {
       fail(ErrorCode::bad_input, "a step of " + std::to_string(message.groups.size()) + " groups",

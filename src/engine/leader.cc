@@ -18,6 +18,7 @@ void check_result(const StepResult& result, const GroupStep& asked, std::int64_t
        "are all ranks of the same build?");
 }
 
+// Choices are counted by one rank of each group, rows by the rank that computes them: nothing is counted twice.
 void add(ExpertLoad& sum, const ExpertLoad& load) {
   if (load.layers.size() != sum.layers.size()) {
     fail(ErrorCode::bad_input, "expert load of " + std::to_string(load.layers.size()) + " layers",
@@ -27,6 +28,7 @@ void add(ExpertLoad& sum, const ExpertLoad& load) {
   for (std::size_t i = 0; i < sum.layers.size(); ++i) {
     std::vector<std::int64_t>& to = sum.layers[i].choices;
     for (std::size_t e = 0; e < to.size(); ++e) to[e] += load.layers[i].choices.at(e);
+    for (const RankLoad& rank : load.layers[i].ranks) sum.layers[i].ranks.push_back(rank);
   }
 }
 
@@ -72,9 +74,8 @@ std::vector<StepResult> Leader::collect(const StepMessage& asked, StepResult own
 }
 
 ExpertLoad Leader::collect_load(ExpertLoad own) {
-  if (!channel_.answers()) return own;
-  const std::vector<std::vector<std::byte>> parts = channel_.gather({});
-  for (std::size_t g = 1; g < parts.size(); ++g) add(own, load_from_bytes(parts[g]));
+  const std::vector<std::vector<std::byte>> parts = channel_.gather_all({});
+  for (std::size_t r = 1; r < parts.size(); ++r) add(own, load_from_bytes(parts[r]));
   return own;
 }
 

@@ -30,7 +30,7 @@ class Leader {
   void send(const StepMessage& message) { channel_.send(message); }
   // Results of all groups, in order, checked against what they were asked for; `own` is that of group 0.
   std::vector<StepResult> collect(const StepMessage& asked, StepResult own, std::int64_t vocab);
-  // The load of all groups together.
+  // The load of all ranks together.
   ExpertLoad collect_load(ExpertLoad own);
   // After a failure in the middle of a step: the others are lost, nothing more is sent.
   void abandon();

@@ -16,6 +16,34 @@ constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 32;
 constexpr int kRoot = 0;
 
+// To the root of `group`.
+std::vector<std::vector<std::byte>> gather_to_root(Group& group, const std::vector<std::byte>& mine) {
+  const auto size = static_cast<std::size_t>(group.size());
+  const auto length = std::ssize(mine);
+  std::vector<std::int64_t> lengths(size), offsets(size), eights(size, sizeof(std::int64_t)), steps(size);
+  for (std::size_t r = 0; r < size; ++r) steps[r] = static_cast<std::int64_t>(r * sizeof(std::int64_t));
+  group.all_gather(&length, lengths.data(), {steps.data(), eights.data()});
+
+  const bool root = group.rank() == kRoot;
+  std::int64_t total = 0;
+  std::vector<std::int64_t> send_offsets(size), send_counts(size), counts(size);
+  for (std::size_t r = 0; r < size; ++r) {
+    offsets[r] = total;
+    counts[r] = root ? lengths[r] : 0;
+    total += counts[r];
+    send_offsets[r] = r == kRoot ? 0 : length;
+    send_counts[r] = r == kRoot ? length : 0;
+  }
+  std::vector<std::byte> all(static_cast<std::size_t>(total));
+  group.all_to_all(
+      {mine.data(), {send_offsets.data(), send_counts.data()}, all.data(), {offsets.data(), counts.data()}});
+  std::vector<std::vector<std::byte>> parts(size);
+  for (std::size_t r = 0; root && r < size; ++r) {
+    parts[r].assign(all.begin() + offsets[r], all.begin() + offsets[r] + counts[r]);
+  }
+  return parts;
+}
+
 }  // namespace
 
 RankChannel::RankChannel(const EngineRanks& ranks) : ranks_(ranks), frame_(kFrameBytes) {
@@ -50,31 +78,11 @@ StepMessage RankChannel::receive() {
 }
 
 std::vector<std::vector<std::byte>> RankChannel::gather(const std::vector<std::byte>& mine) {
-  Group& group = *firsts_;
-  const auto size = static_cast<std::size_t>(group.size());
-  const auto length = std::ssize(mine);
-  std::vector<std::int64_t> lengths(size), offsets(size), eights(size, sizeof(std::int64_t)), steps(size);
-  for (std::size_t r = 0; r < size; ++r) steps[r] = static_cast<std::int64_t>(r * sizeof(std::int64_t));
-  group.all_gather(&length, lengths.data(), {steps.data(), eights.data()});
+  return gather_to_root(*firsts_, mine);
+}
 
-  const bool root = group.rank() == kRoot;
-  std::int64_t total = 0;
-  std::vector<std::int64_t> send_offsets(size), send_counts(size), counts(size);
-  for (std::size_t r = 0; r < size; ++r) {
-    offsets[r] = total;
-    counts[r] = root ? lengths[r] : 0;
-    total += counts[r];
-    send_offsets[r] = r == kRoot ? 0 : length;
-    send_counts[r] = r == kRoot ? length : 0;
-  }
-  std::vector<std::byte> all(static_cast<std::size_t>(total));
-  group.all_to_all(
-      {mine.data(), {send_offsets.data(), send_counts.data()}, all.data(), {offsets.data(), counts.data()}});
-  std::vector<std::vector<std::byte>> parts(size);
-  for (std::size_t r = 0; root && r < size; ++r) {
-    parts[r].assign(all.begin() + offsets[r], all.begin() + offsets[r] + counts[r]);
-  }
-  return parts;
+std::vector<std::vector<std::byte>> RankChannel::gather_all(const std::vector<std::byte>& mine) {
+  return gather_to_root(*ranks_.world, mine);
 }
 
 }  // namespace sluice::engine

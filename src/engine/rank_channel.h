@@ -1,5 +1,5 @@
-// How rank 0 and the other ranks talk between steps: one message to all, and answers of the first rank of each dp group
-// to rank 0. Counterpart of a step's own collectives, which the decoder makes.
+// How rank 0 and the other ranks talk between steps: one message to all, and answers to rank 0, of the first rank of
+// each dp group or of all. Counterpart of a step's own collectives, which the decoder makes.
 //
 // One object a rank, made by all ranks together; every call is made by all of them (gather: by the first ranks) in the
 // same order. One thread at a time. Errors are those of the group: rank, operation and peer.
@@ -26,6 +26,8 @@ class RankChannel {
   bool answers() const { return ranks_.plan.dp.count > 1 && ranks_.leads_group(); }
   // On rank 0 the bytes of all first ranks in the order of their groups, elsewhere empty lists.
   std::vector<std::vector<std::byte>> gather(const std::vector<std::byte>& mine);
+  // The same of all ranks.
+  std::vector<std::vector<std::byte>> gather_all(const std::vector<std::byte>& mine);
 
  private:
   EngineRanks ranks_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace sluice::engine {
@@ -51,10 +52,19 @@ struct EngineStats {
   std::int64_t kv_block_tokens = 0;
 };
 
+// Rows that one rank's experts have computed. Ranks that hold pieces of the same experts count the same rows.
+struct RankLoad {
+  std::int32_t first_slot = 0;     // of the placement: which slots these are
+  std::vector<std::int64_t> rows;  // [slots of the rank]
+  std::int64_t total() const { return std::accumulate(rows.begin(), rows.end(), std::int64_t{0}); }
+};
+
 // How often routing chose each expert since the start; ids as the router has them, fused shared experts last.
 struct LayerLoad {
-  std::int32_t layer = 0;             // of the model, counted from 0
-  std::vector<std::int64_t> choices;  // [experts] (token, slot) pairs
+  std::int32_t layer = 0;               // of the model, counted from 0
+  std::vector<std::int64_t> choices;    // [experts] (token, slot) pairs, of all groups
+  std::vector<std::int32_t> expert_of;  // [slots of the placement] the expert whose weights a slot holds
+  std::vector<RankLoad> ranks;          // [ranks]; this and expert_of are empty where there is one
 };
 struct ExpertLoad {
   std::int64_t tokens = 0;        // that went through the layers

@@ -11,10 +11,11 @@ namespace {
 
 constexpr std::uint32_t kMessage = 0x534d5331;  // "1SMS"; the digit is the version
 constexpr std::uint32_t kResult = 0x53525331;   // "1SRS"
-constexpr std::uint32_t kLoad = 0x4c455331;     // "1SEL"
+constexpr std::uint32_t kLoad = 0x4c455332;     // "2SEL"
 constexpr std::size_t kParamsBytes = 6 * 4 + 3 * 8;
 constexpr std::size_t kLeastGroupBytes = 3 * 8;  // three lengths
-constexpr std::size_t kLeastLayerBytes = 4 + 8;
+constexpr std::size_t kLeastLayerBytes = 4 + 3 * 8;
+constexpr std::size_t kLeastRankBytes = 4 + 8;
 
 void require(bool ok, const char* what) {
   if (!ok) fail(ErrorCode::bad_input, std::string("message between ranks: ") + what, "a message that fits itself");
@@ -177,6 +178,12 @@ std::vector<std::byte> to_bytes(const ExpertLoad& load) {
   for (const LayerLoad& layer : load.layers) {
     w.value(layer.layer);
     w.list(layer.choices);
+    w.list(layer.expert_of);
+    w.value(static_cast<std::uint64_t>(layer.ranks.size()));
+    for (const RankLoad& rank : layer.ranks) {
+      w.value(rank.first_slot);
+      w.list(rank.rows);
+    }
   }
   return w.take();
 }
@@ -191,6 +198,13 @@ ExpertLoad load_from_bytes(std::span<const std::byte> bytes) {
     LayerLoad& layer = load.layers.emplace_back();
     layer.layer = r.value<std::int32_t>();
     layer.choices = r.list<std::int64_t>();
+    layer.expert_of = r.list<std::int32_t>();
+    const std::size_t ranks = r.count(kLeastRankBytes);
+    for (std::size_t k = 0; k < ranks; ++k) {
+      RankLoad& rank = layer.ranks.emplace_back();
+      rank.first_slot = r.value<std::int32_t>();
+      rank.rows = r.list<std::int64_t>();
+    }
   }
   r.expect_end();
   return load;

@@ -122,6 +122,20 @@ std::int64_t Decoder::expert_bytes(std::int64_t layer) const {
   return parts_->blocks.at(static_cast<std::size_t>(layer)).expert_bytes;
 }
 
+const Placement* Decoder::placement(std::int64_t layer) const {
+  return parts_->blocks.at(static_cast<std::size_t>(layer)).placement.get();
+}
+
+const SlotLoad* Decoder::slot_load(std::int64_t layer) const {
+  return placement(layer) == nullptr ? nullptr : &parts_->loads.at(static_cast<std::size_t>(layer));
+}
+
+bool Decoder::quantized_rows(std::int64_t layer) const {
+  return parts_->blocks.at(static_cast<std::size_t>(layer)).quantized_rows;
+}
+
+const RankPlan& Decoder::plan() const { return parts_->options.plan; }
+
 std::int64_t Decoder::kv_bytes_per_token() const {
   std::int64_t bytes = 0;
   for (const KvSpec& spec : parts_->kv_specs) bytes += spec.bytes_per_token();

@@ -1,8 +1,9 @@
 // The one decoder loop for all families: embedding, blocks of attention and FFN, final norm, logits.
 //
-// Made once by load_decoder, then constant: `forward` changes nothing but the KV cache and the memory that it is given,
-// allocates nothing and does not synchronise. Called by Engine::step, one thread at a time. Tensor data is touched by
-// the Backend only. The residual stream is f32; GEMM operands have the compute type.
+// Made once by load_decoder, then constant: `forward` changes nothing but the KV cache, the memory that it is given
+// and, over ranks, the counts of slot_load; it allocates nothing and does not synchronise. Called by Engine::step, one
+// thread at a time. Tensor data is touched by the Backend only. The residual stream is f32; GEMM operands have the
+// compute type.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +39,7 @@ struct DecoderOptions {
   Group* world = nullptr;
   Group* attention = nullptr;
   std::vector<std::shared_ptr<const Placement>> placements;  // [layers] of experts; empty = contiguous
-  bool quantized_rows = false;  // DispatcherOptions::quantized_rows, in layers whose recipe has static scales
-  std::vector<SlotLoad>* loads = nullptr;  // [layers] rows are counted into; not owned; nullptr = not wanted
+  bool quantized_rows = false;  // DispatcherOptions::quantized_rows, in layers whose recipe and runner allow it
 };
 
 // The KV caches of all groups of layers; blocks have the same numbers in each.
@@ -85,6 +85,11 @@ class Decoder {
   WeightBytes weight_bytes() const;
   const MoeLayer* moe_layer(std::int64_t layer) const;  // nullptr for dense layers
   std::int64_t expert_bytes(std::int64_t layer) const;  // of one expert, resident; 0 for dense layers
+  // Of a CPU rank among several: which slots it has, and the rows that they have computed. nullptr otherwise.
+  const Placement* placement(std::int64_t layer) const;
+  const SlotLoad* slot_load(std::int64_t layer) const;
+  const RankPlan& plan() const;
+  bool quantized_rows(std::int64_t layer) const;  // whether rows travel quantised
 
   // One spec a group of layers that store KV alike.
   const std::vector<KvSpec>& kv_specs() const;

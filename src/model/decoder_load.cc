@@ -53,6 +53,7 @@ std::unique_ptr<SharedExpert> load_shared(LayerLoader& load, const SharedExpertS
 struct LoadedMoe {
   std::unique_ptr<MoeLayer> layer;
   std::int64_t expert_bytes = 0;  // of all experts
+  bool quantized_rows = false;    // rows travel quantised
 };
 
 std::shared_ptr<const Placement> placement_of(const LayerSpec& spec, const DecoderOptions& options,
@@ -84,8 +85,9 @@ void check_problem(const Problem& problem, const LayerSpec& spec, Recipe stored,
        fmt::format("I = {}, this rank's part, and its way of dispatching", own.layer.intermediate));
 }
 
+// `count` is counted into; nullptr = not wanted.
 LoadedMoe load_moe(const BlockSpec& block, ckpt::WeightSource& source, const DecoderOptions& options,
-                   std::int64_t layer, std::int64_t& other_bytes) {
+                   std::int64_t layer, SlotLoad* count, std::int64_t& other_bytes) {
   const auto i = static_cast<std::size_t>(layer);
   LayerLoader load(source, options, layer, other_bytes);
   MoeLayerParts parts;
@@ -111,12 +113,13 @@ LoadedMoe load_moe(const BlockSpec& block, ckpt::WeightSource& source, const Dec
   ExpertWeights weights = read_experts(source, layer, *block.moe(), slice);
   DispatcherOptions dispatch = dispatcher_options(parts.problem, options, placement);
   dispatch.input_scale = layer_input_scales(parts.problem.recipe, weights.input_scales).gemm1;
-  dispatch.quantized_rows = options.quantized_rows && can_quantize_rows(dispatch);
-  if (options.loads != nullptr) dispatch.load = &options.loads->at(i);
+  dispatch.quantized_rows =
+      options.quantized_rows && can_quantize_rows(dispatch) && parts.runner->takes_quantized_rows(parts.problem);
+  dispatch.load = count;
   parts.dispatcher = make_dispatcher(dispatch);
   parts.experts = parts.runner->prepare(parts.problem, std::move(weights));
   const std::int64_t expert_bytes = parts.experts->resident_bytes();
-  return {std::make_unique<MoeLayer>(std::move(parts)), expert_bytes};
+  return {std::make_unique<MoeLayer>(std::move(parts)), expert_bytes, dispatch.quantized_rows};
 }
 
 const RopeTable* rope_table(std::vector<std::pair<RopeSpec, std::unique_ptr<RopeTable>>>& tables, const RopeSpec& spec,
@@ -196,6 +199,10 @@ void expect_experts(const ModelConfig& config, ckpt::WeightSource& source, const
   }
 }
 
+bool counts_rows(const DecoderOptions& options) {
+  return options.plan.sizes.tp > 1 && options.backend->device().kind == DeviceKind::cpu;
+}
+
 BlockWeights load_block(Decoder::Parts& parts, ckpt::WeightSource& source, std::int64_t layer) {
   const ModelConfig& config = parts.config;
   const BlockSpec& spec = config.layers[static_cast<std::size_t>(layer)];
@@ -213,8 +220,15 @@ BlockWeights load_block(Decoder::Parts& parts, ckpt::WeightSource& source, std::
     block.dense = load_dense_ffn(load, *spec.dense(), inner, config.hidden);
     return block;
   }
-  LoadedMoe moe = load_moe(spec, source, parts.options, layer, parts.bytes.per_token);
+  SlotLoad* count = nullptr;
+  if (counts_rows(parts.options)) {
+    block.placement = placement_of(*spec.moe(), parts.options, layer);
+    count = &parts.loads.at(static_cast<std::size_t>(layer));
+    count->rows.resize(static_cast<std::size_t>(block.placement->of_rank(plan.experts.index).count));
+  }
+  LoadedMoe moe = load_moe(spec, source, parts.options, layer, count, parts.bytes.per_token);
   block.moe = std::move(moe.layer);
+  block.quantized_rows = moe.quantized_rows;
   block.expert_bytes = moe.expert_bytes / spec.moe()->routing.total_experts();
   parts.bytes.experts += moe.expert_bytes;
   return block;
@@ -242,7 +256,7 @@ std::unique_ptr<MoeLayer> load_moe_layer(const ModelConfig& config, ckpt::Weight
          fmt::format("a MoE layer among 0..{}", config.layers.size() - 1));
   }
   std::int64_t bytes = 0;
-  return load_moe(config.layers[static_cast<std::size_t>(layer)], source, options, layer, bytes).layer;
+  return load_moe(config.layers[static_cast<std::size_t>(layer)], source, options, layer, nullptr, bytes).layer;
 }
 
 std::unique_ptr<Decoder> load_decoder(const ModelConfig& config, ckpt::WeightSource& source,
@@ -252,6 +266,7 @@ std::unique_ptr<Decoder> load_decoder(const ModelConfig& config, ckpt::WeightSou
   auto parts = std::make_unique<Decoder::Parts>();
   parts->config = config;
   parts->options = options;
+  parts->loads.resize(config.layers.size());
   const auto layers = static_cast<std::int64_t>(config.layers.size());
   expect_experts(config, source, options);
   ckpt::LoadMeter meter(progress, file_bytes(source, layers));

@@ -47,7 +47,9 @@ struct BlockWeights {
   Buffer ffn_norm;                // [H] f32
   std::unique_ptr<MoeLayer> moe;  // or dense
   DenseFfnWeights dense;
-  std::int64_t expert_bytes = 0;  // of one expert of `moe`
+  std::int64_t expert_bytes = 0;               // of one expert of `moe`
+  std::shared_ptr<const Placement> placement;  // of its experts, where rows are counted
+  bool quantized_rows = false;                 // rows travel in the GEMM1 input format
 };
 
 struct Decoder::Parts {
@@ -60,6 +62,7 @@ struct Decoder::Parts {
   std::vector<std::pair<RopeSpec, std::unique_ptr<RopeTable>>> ropes;
   std::vector<KvSpec> kv_specs;
   WeightBytes bytes;
+  std::vector<SlotLoad> loads;  // [layers] counted into by dispatchers: the part that is not constant
 };
 
 }  // namespace sluice::model

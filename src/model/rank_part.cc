@@ -29,17 +29,19 @@ AttentionPart whole_attention(const AttentionSpec& spec, std::string why) {
   return {{0, spec.heads}, {0, spec.kv_heads}, false, std::move(why)};
 }
 
-AttentionPart groups_stay_whole(const AttentionSpec& spec, const Piece& piece) {
+// `unit` heads stay together.
+AttentionPart groups_stay_whole(const AttentionSpec& spec, std::int64_t unit, const Piece& piece) {
   const std::string kv = spec.mla ? "" : fmt::format(" with {} key-value heads", spec.kv_heads);
-  return whole_attention(spec, fmt::format("{} query heads{} cannot be cut into {} pieces of whole groups of scales",
-                                           spec.heads, kv, piece.count));
+  const char* groups = unit > 1 ? " of whole groups of scales" : "";
+  return whole_attention(
+      spec, fmt::format("{} query heads{} cannot be cut into {} pieces{}", spec.heads, kv, piece.count, groups));
 }
 
 // Each piece has one key-value head: consecutive pieces share it, and its query heads are dealt out among them.
 AttentionPart with_repeated_kv(const AttentionSpec& spec, std::int64_t unit, const Piece& piece) {
   const std::int64_t group = spec.heads / spec.kv_heads;
-  if (spec.kv_heads > 1 && group % unit != 0) return groups_stay_whole(spec, piece);
-  if (ceil_div(group, unit) < ceil_div(piece.count, spec.kv_heads)) return groups_stay_whole(spec, piece);
+  if (spec.kv_heads > 1 && group % unit != 0) return groups_stay_whole(spec, unit, piece);
+  if (ceil_div(group, unit) < ceil_div(piece.count, spec.kv_heads)) return groups_stay_whole(spec, unit, piece);
   std::int32_t kv = 0;
   Share pieces = share_of(piece.count, 1, {kv, spec.kv_heads});
   while (piece.index >= pieces.end) pieces = share_of(piece.count, 1, {++kv, spec.kv_heads});
@@ -58,7 +60,8 @@ std::int64_t largest_group(const ckpt::WeightSource& source, std::int64_t layer,
 
 Share inner_share(const LayerSpec& spec, Recipe stored, const RankPlan& plan) {
   if (plan.expert.whole()) return {0, spec.intermediate};
-  return cut_share(spec.intermediate, cut_group(stored), plan.expert, "the intermediate size of an expert");
+  return cut_share(spec.intermediate, cut_group(stored), plan.expert, "the intermediate size of an expert",
+                   "fewer ranks, or a larger --ep, which leaves more of each expert together");
 }
 
 }  // namespace
@@ -85,13 +88,13 @@ AttentionPart attention_part(const AttentionSpec& spec, const AttentionCuts& cut
   const std::int64_t out = spec.mla ? spec.mla->v_dim : spec.head_dim;
   const std::int64_t unit = std::lcm(things_of_groups(out, cuts.cols), things_of_groups(spec.head_dim, cuts.rows));
   if (spec.mla) {
-    if (ceil_div(spec.heads, unit) < piece.count) return groups_stay_whole(spec, piece);
+    if (ceil_div(spec.heads, unit) < piece.count) return groups_stay_whole(spec, unit, piece);
     return {share_of(spec.heads, unit, piece), {0, spec.kv_heads}, true, ""};
   }
   const std::int64_t group = spec.heads / spec.kv_heads;
   if (piece.count > spec.kv_heads) return with_repeated_kv(spec, unit, piece);
   const std::int64_t kv_unit = std::lcm(things_of_groups(group, unit), things_of_groups(spec.head_dim, cuts.rows));
-  if (ceil_div(spec.kv_heads, kv_unit) < piece.count) return groups_stay_whole(spec, piece);
+  if (ceil_div(spec.kv_heads, kv_unit) < piece.count) return groups_stay_whole(spec, std::max(unit, kv_unit), piece);
   const Share kv = share_of(spec.kv_heads, kv_unit, piece);
   return {{kv.begin * group, kv.end * group}, kv, true, ""};
 }
@@ -106,7 +109,8 @@ AttentionSpec spec_of_part(const AttentionSpec& spec, const AttentionPart& part)
 Share dense_part(const ckpt::WeightSource& source, std::int64_t layer, const DenseFfnSpec& spec, const Piece& piece) {
   if (piece.whole()) return {0, spec.intermediate};
   const std::int64_t group = largest_group(source, layer, {Role::gate, Role::up, Role::down});
-  return cut_share(spec.intermediate, group, piece, "the intermediate size of a dense FFN");
+  return cut_share(spec.intermediate, group, piece, "the intermediate size of a dense FFN",
+                   "fewer ranks, or --moe-dense-tp-size 1, which leaves layers without experts whole");
 }
 
 Piece shared_piece(const RankPlan& plan) {

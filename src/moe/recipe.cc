@@ -47,4 +47,8 @@ bool uses_static_input_scales(Recipe recipe) {
   return recipe == Recipe::fp8_tensor || recipe == Recipe::nvfp4_w4a4_cutedsl || recipe == Recipe::nvfp4_w4a4_cutlass;
 }
 
+bool quantizes_to_nvfp4(Recipe recipe) {
+  return recipe == Recipe::nvfp4_w4a4_cutedsl || recipe == Recipe::nvfp4_w4a4_cutlass;
+}
+
 }  // namespace sluice

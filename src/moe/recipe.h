@@ -74,5 +74,7 @@ std::optional<Recipe> recipe_from_name(std::string_view name);
 
 // Whether GEMM inputs are quantised with static scales of the checkpoint (fp8-tensor only where the file has them).
 bool uses_static_input_scales(Recipe recipe);
+// Whether GEMM1 reads NVFP4 rows, which are made with a scale that is known before any row is.
+bool quantizes_to_nvfp4(Recipe recipe);
 
 }  // namespace sluice

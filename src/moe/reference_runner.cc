@@ -218,6 +218,10 @@ class ReferenceRunner final : public Runner {
     return Verdict::yes();
   }
 
+  bool takes_quantized_rows(const Problem& problem) const override {
+    return quantizes_to_nvfp4(problem.recipe) && !problem.layer.weight_on_input;
+  }
+
   std::unique_ptr<PreparedExperts> prepare(const Problem& problem, ExpertWeights&& weights) const override {
     const Verdict verdict = supports(problem);
     if (!verdict.ok) fail(ErrorCode::unsupported, "runner reference: " + verdict.reason);

@@ -94,6 +94,9 @@ class Runner {
   virtual std::string_view name() const = 0;
 
   virtual Verdict supports(const Problem& problem) const = 0;
+  // Whether `run` takes RunArgs::quantized: codes made with the static scale of the layer give the bits that plain rows
+  // give. `problem` is one that it supports.
+  virtual bool takes_quantized_rows(const Problem& /*problem*/) const { return false; }
 
   // Reorders and packs the weights. Reads each expert once; peak memory = result + one expert.
   virtual std::unique_ptr<PreparedExperts> prepare(const Problem& problem, ExpertWeights&& weights) const = 0;

@@ -104,14 +104,14 @@ std::int64_t cut_group(Recipe stored) {
   }
 }
 
-Share cut_share(std::int64_t n, std::int64_t group, const Piece& piece, std::string_view what) {
+Share cut_share(std::int64_t n, std::int64_t group, const Piece& piece, std::string_view what, std::string_view hint) {
   const Share share = share_of(n, group, piece);
   if (share.count() > 0) return share;
   const std::int64_t most = ceil_div(n, group);
   fail(ErrorCode::unsupported,
        std::string(what) + ", " + std::to_string(n) + ", cannot be cut into " + std::to_string(piece.count) + " pieces",
        "at most " + std::to_string(most) + ", since groups of " + std::to_string(group) + " stay together",
-       "fewer ranks, or a larger --ep, which leaves more of each expert together");
+       std::string(hint));
 }
 
 }  // namespace sluice

@@ -28,7 +28,7 @@ QuantTensor rows_of(const QuantTensor& whole, const Share& rows, std::vector<std
 std::int64_t cut_group(Recipe stored);
 
 // What piece `piece` of [0, n) is when cut between groups. Throws Error(unsupported) when it would be empty, naming
-// `what` ("the intermediate size of layer 3's experts") and the numbers of pieces that work.
-Share cut_share(std::int64_t n, std::int64_t group, const Piece& piece, std::string_view what);
+// `what` ("the intermediate size of layer 3's experts"), the numbers of pieces that work, and what the user can do.
+Share cut_share(std::int64_t n, std::int64_t group, const Piece& piece, std::string_view what, std::string_view hint);
 
 }  // namespace sluice

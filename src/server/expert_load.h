@@ -8,9 +8,10 @@
 
 namespace sluice::server {
 
-// Counts and imbalance of each layer.
+// Counts and imbalance of each layer; of a run over ranks also the rows that slots and ranks computed.
 Json expert_load_json(const engine::ExpertLoad& load);
-// A row for each layer, a cell for each expert: white = never chosen, dark = three times the mean or more.
+// A row for each layer, a cell for each expert: white = never chosen, dark = three times the mean or more. Then
+// a cell for each rank.
 std::string expert_load_svg(const engine::ExpertLoad& load);
 
 }  // namespace sluice::server

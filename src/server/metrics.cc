@@ -101,6 +101,20 @@ void add_steps(Page& p, const Metrics& m, const engine::EngineStats& e) {
   p.gauge("resident_memory_bytes", "Memory of this process.", m.resident_bytes);
 }
 
+void add_ranks(Page& p, const engine::ExpertLoad& load) {
+  p.head("expert_rank_rows_total", "counter", "Rows that the experts of a rank have computed.");
+  for (const engine::LayerLoad& layer : load.layers) {
+    for (std::size_t r = 0; r < layer.ranks.size(); ++r) {
+      p.row("expert_rank_rows_total", fmt::format("layer=\"{}\",rank=\"{}\"", layer.layer, r),
+            static_cast<double>(layer.ranks[r].total()));
+    }
+  }
+  p.head("expert_rank_imbalance", "gauge", "Rows of a layer's busiest rank, as a multiple of the mean.");
+  for (const engine::LayerLoad& layer : load.layers) {
+    p.row("expert_rank_imbalance", fmt::format("layer=\"{}\"", layer.layer), rank_imbalance(layer));
+  }
+}
+
 void add_experts(Page& p, const engine::ExpertLoad& load) {
   p.head("expert_tokens_total", "counter", "How often routing chose an expert.");
   for (const engine::LayerLoad& layer : load.layers) {
@@ -113,6 +127,7 @@ void add_experts(Page& p, const engine::ExpertLoad& load) {
   for (const engine::LayerLoad& layer : load.layers) {
     p.row("expert_imbalance", fmt::format("layer=\"{}\"", layer.layer), imbalance(layer));
   }
+  if (!load.layers.empty() && !load.layers.front().ranks.empty()) add_ranks(p, load);
 }
 
 }  // namespace
@@ -145,11 +160,23 @@ Metrics::Metrics()
       prompt_tokens(token_bounds()),
       generated_tokens(token_bounds()) {}
 
-double imbalance(const engine::LayerLoad& layer) {
-  const std::int64_t total = std::accumulate(layer.choices.begin(), layer.choices.end(), std::int64_t{0});
+namespace {
+
+double most_by_mean(const std::vector<std::int64_t>& counts) {
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (total == 0) return 0;
-  const std::int64_t most = *std::max_element(layer.choices.begin(), layer.choices.end());
-  return static_cast<double>(most) * static_cast<double>(layer.choices.size()) / static_cast<double>(total);
+  const std::int64_t most = *std::max_element(counts.begin(), counts.end());
+  return static_cast<double>(most) * static_cast<double>(counts.size()) / static_cast<double>(total);
+}
+
+}  // namespace
+
+double imbalance(const engine::LayerLoad& layer) { return most_by_mean(layer.choices); }
+
+double rank_imbalance(const engine::LayerLoad& layer) {
+  std::vector<std::int64_t> rows;
+  for (const engine::RankLoad& rank : layer.ranks) rows.push_back(rank.total());
+  return most_by_mean(rows);
 }
 
 std::string prometheus_text(const Metrics& m, const engine::EngineStats& e, const engine::ExpertLoad& load,

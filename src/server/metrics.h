@@ -60,5 +60,7 @@ std::string prometheus_text(const Metrics& metrics, const engine::EngineStats& e
 
 // Largest share of an expert times the number of experts: 1 = all equal. 0 when nothing was routed.
 double imbalance(const engine::LayerLoad& layer);
+// The same of the rows that ranks computed; 0 for one rank.
+double rank_imbalance(const engine::LayerLoad& layer);
 
 }  // namespace sluice::server

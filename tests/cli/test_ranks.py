@@ -309,6 +309,36 @@ def test_a_signal_while_a_server_loads_is_no_fault(mark, ranks):
     assert "listening" in lines and "loaded" not in lines and "sluice:" not in lines, lines
 
 
+@pytest.mark.parametrize("flags", [["--tp", "2", "--ep", "2"], ["--tp", "4", "--ep", "2", "--dp", "2", "--enable-dp-attention"]])
+def test_the_load_of_experts_over_ranks_is_that_of_one_rank(tmp_path, mark, flags):
+    """In float32, where the order of sums does not change what routing chooses in these prompts."""
+    loads, metrics = [], []
+    for more in ([], flags):
+        server = served.Server(tmp_path / "log", "--dtype", "float32", *more, env={VARIABLE: mark}).wait_ready()
+        for text in ("Question: Kira has 3 tickets.", "Wes has 4 tickets.", served.PROMPT):
+            server.post("/v1/completions", {"prompt": text, "max_tokens": 8, "temperature": 0, "ignore_eos": True}).raise_for_status()
+        loads.append(server.get("/expert_load").json())
+        metrics.append(server.get("/metrics").text)
+        picture = server.get("/expert_load.svg").text
+        assert server.stop() == 0, server.text()
+    one, many = loads
+    ranks, pieces = int(flags[1]), int(flags[1]) // int(flags[3])
+    assert one["tokens"] == many["tokens"] > 24
+    for old, new in zip(one["layers"], many["layers"]):
+        assert new["choices"] == old["choices"] and sum(new["choices"]) == 4 * many["tokens"]  # top-4
+        assert "ranks" not in old and new["slot_rows"] == new["choices"] and new["slot_experts"] == list(range(16))
+        rows = [rank["rows"] for rank in new["ranks"]]
+        for r, rank in enumerate(new["ranks"]):
+            first = 8 * (r // pieces)
+            assert (rank["first_slot"], rank["slots"], rank["rows"]) == (first, 8, sum(new["choices"][first:first + 8]))
+        assert sum(rows) == pieces * sum(new["choices"])
+        assert new["rank_imbalance"] == pytest.approx(max(rows) * ranks / sum(rows))
+        for r, count in enumerate(rows):
+            assert f'layer="{new["layer"]}",rank="{r}"}} {count}\n' in metrics[1]
+            assert f"layer {new['layer']}, rank {r}: {count}<" in picture
+    assert "expert_rank" not in metrics[0] and metrics[1].count("sluice:expert_rank_imbalance{") == len(many["layers"])
+
+
 def test_a_server_whose_rank_is_killed_ends(tmp_path, mark):
     server = served.Server(tmp_path / "log", "--tp", "2", env={VARIABLE: mark}).wait_ready()
     os.kill(ranks_of(mark)[1], signal.SIGKILL)

@@ -120,7 +120,9 @@ StepResult sample_result() {
   return r;
 }
 
-ExpertLoad sample_load() { return {6, {{1, {3, 0, 9}}, {2, {5, 5, 2}}}}; }
+ExpertLoad sample_load() {
+  return {6, {{1, {3, 0, 9}, {0, 1, 2, 0}, {{0, {2, 0}}, {2, {9, 1}}}}, {2, {5, 5, 2}, {}, {}}}};
+}
 
 TEST(StepMessage, RefusesDamage) {
   const Sample sample;
@@ -168,6 +170,11 @@ TEST(StepMessage, ResultsAndLoadsRoundTrip) {
   ASSERT_EQ(load.layers.size(), 2u);
   EXPECT_EQ(load.layers[1].layer, 2);
   EXPECT_EQ(load.layers[1].choices, (std::vector<std::int64_t>{5, 5, 2}));
+  EXPECT_TRUE(load.layers[1].expert_of.empty() && load.layers[1].ranks.empty());
+  EXPECT_EQ(load.layers[0].expert_of, (std::vector<std::int32_t>{0, 1, 2, 0}));
+  ASSERT_EQ(load.layers[0].ranks.size(), 2u);
+  EXPECT_EQ(load.layers[0].ranks[1].first_slot, 2);
+  EXPECT_EQ(load.layers[0].ranks[1].rows, (std::vector<std::int64_t>{9, 1}));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -100,18 +101,23 @@ TEST(RankDp, RowsOfSlotsAreCounted) {
   const std::vector<std::int32_t> prompt = prompt_of(0);
   const TestDecoder whole = load_test_decoder(toy.folder(), computed_in(DType::f32));
   const std::vector<std::vector<std::int32_t>> routes = prompt_routes(*whole.decoder, prompt);
-  std::vector<std::vector<SlotLoad>> loads(3, std::vector<SlotLoad>(3));
-  TestDecoderOptions options = computed_in(DType::f32);
-  options.loads = &loads;
-  rank_logits(toy.folder(), {3, 3}, options, prompt, kTokens);
+  std::vector<std::array<std::vector<std::int64_t>, 2>> rows(3);  // [ranks][MoE layers][slots]
+  run_ranks(toy.folder(), {3, 3}, computed_in(DType::f32), [&](const RankPlan& plan, const TestDecoder& rank) {
+    prompt_logits(*rank.decoder, prompt, kTokens);
+    EXPECT_EQ(rank.decoder->slot_load(1), nullptr);  // dense
+    for (const std::size_t moe : {0u, 1u}) {
+      rows[static_cast<std::size_t>(plan.rank)][moe] =
+          rank.decoder->slot_load(static_cast<std::int64_t>(2 * moe))->rows;
+    }
+  });
   for (std::int32_t e = 0; e < 8; ++e) {
     const auto rank = static_cast<std::size_t>(e / 3), slot = static_cast<std::size_t>(e % 3);
     for (const std::size_t moe : {0u, 1u}) {
       const auto expected = std::count(routes[moe].begin(), routes[moe].end(), e);
-      EXPECT_EQ(loads[rank][2 * moe].rows.at(slot), expected) << "expert " << e << " of layer " << 2 * moe;
+      EXPECT_EQ(rows[rank][moe].at(slot), expected) << "expert " << e << " of layer " << 2 * moe;
     }
   }
-  EXPECT_TRUE(loads[0][1].rows.empty());
+  EXPECT_EQ(whole.decoder->slot_load(0), nullptr);
 }
 
 }  // namespace

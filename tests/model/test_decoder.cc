@@ -40,7 +40,6 @@ model::DecoderOptions decoder_options(const TestDecoder& t, const TestDecoderOpt
   d.plan = o.plan;
   d.world = o.world;
   d.attention = o.attention;
-  if (o.loads != nullptr) d.loads = &o.loads->at(static_cast<std::size_t>(o.plan.rank));
   std::vector<const Runner*> candidates;
   for (const auto& runner : t.runners) candidates.push_back(runner.get());
   for (const model::BlockSpec& block : t.config.layers) {

@@ -24,7 +24,6 @@ struct TestDecoderOptions {
   RankPlan plan = {};
   Group* world = nullptr;
   Group* attention = nullptr;
-  std::vector<std::vector<SlotLoad>>* loads = nullptr;  // [ranks][layers]
   std::function<void(const ckpt::Checkpoint&)> on_open = {};
   // Faults put in on purpose, before weights are read.
   std::function<void(model::ModelConfig&)> change_config = {};

@@ -99,7 +99,7 @@ TEST(WeightSlices, PiecesOfEveryFormatDecodeAsTheWhole) {
       const Matrix up(f, c.inner, width), down(f, width, c.inner);
       std::int64_t end = 0;
       for (std::int32_t p = 0; p < c.pieces; ++p) {
-        const Share part = cut_share(c.inner, group, {p, c.pieces}, "I");
+        const Share part = cut_share(c.inner, group, {p, c.pieces}, "I", "");
         EXPECT_EQ(part.begin, end);
         EXPECT_EQ(part.begin % group, 0);
         end = part.end;
@@ -141,7 +141,7 @@ TEST(WeightSlices, CutsThatAreNoViewsAreRefused) {
 
 TEST(WeightSlices, PiecesThatWouldBeEmpty) {
   try {
-    cut_share(96, 32, {3, 4}, "the width of things");
+    cut_share(96, 32, {3, 4}, "the width of things", "fewer");
     FAIL() << "cut";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::unsupported);

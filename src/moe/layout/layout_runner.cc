@@ -21,6 +21,8 @@ class LayoutRunner final : public Runner {
     return verdict.ok ? reference_->supports(problem) : verdict;
   }
 
+  bool takes_quantized_rows(const Problem& problem) const override { return reference_->takes_quantized_rows(problem); }
+
   std::unique_ptr<PreparedExperts> prepare(const Problem& problem, ExpertWeights&& weights) const override {
     return reference_->prepare(problem, read_layout(prepare_layout(kind_, weights)));
   }
