@@ -90,6 +90,7 @@ ModelFacts facts_of(const LoadedModel& m, const KvCapacity& kv, double load_seco
   f.runner = runner_names(opened);
   f.device = opened.backend->describe();
   f.ranks = describe_ranks(m);
+  f.dp = opened.plan.sizes.dp;
   f.resident_bytes = m.decoder->weight_bytes().total();
   f.kv_bytes_per_token = m.decoder->kv_bytes_per_token();
   const engine::EngineOptions& e = opened.options.engine;

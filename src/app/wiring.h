@@ -97,8 +97,9 @@ struct ModelFacts {
   double bits_per_weight = 0;
   std::string recipe;
   std::string runner;
-  std::string device;  // Backend::describe
-  std::string ranks;   // how the model is spread over ranks; empty for one
+  std::string device;   // Backend::describe
+  std::string ranks;    // how the model is spread over ranks; empty for one. Then bytes are those of this rank
+  std::int32_t dp = 1;  // groups with a KV cache each
   std::int64_t resident_bytes = 0;
   std::int64_t kv_bytes_per_token = 0;
   std::int64_t kv_bytes = 0;  // of the whole cache

@@ -17,14 +17,15 @@ constexpr std::int64_t kServedSequences = 64;
 std::string start_line(const app::ModelFacts& f) {
   const double gbps = f.load_seconds > 0 ? static_cast<double>(f.file_bytes) / f.load_seconds * 1e-9 : 0;
   return fmt::format(
-      "{}: {} parameters, {}, {:.1f} bits a weight | recipe {}, runner {} | {}{} | KV {} a token, {} for {} tokens "
+      "{}: {} parameters, {}, {:.1f} bits a weight | recipe {}, runner {} | {}{} | KV {} a token{}, {} for {} tokens{} "
       "({}) "
       "| "
       "loaded in {:.2f} s, {:.1f} GB/s",
       f.architecture, human_count(static_cast<double>(f.parameters)), human_bytes(static_cast<double>(f.file_bytes)),
       f.bits_per_weight, f.recipe, f.runner, f.device, f.ranks.empty() ? "" : " | " + f.ranks,
-      human_bytes(static_cast<double>(f.kv_bytes_per_token)), human_bytes(static_cast<double>(f.kv_bytes)),
-      f.kv_bytes / std::max<std::int64_t>(f.kv_bytes_per_token, 1), f.kv_reason, f.load_seconds, gbps);
+      human_bytes(static_cast<double>(f.kv_bytes_per_token)), f.ranks.empty() ? "" : " and rank",
+      human_bytes(static_cast<double>(f.kv_bytes)), f.kv_bytes / std::max<std::int64_t>(f.kv_bytes_per_token, 1),
+      f.dp > 1 ? fmt::format(" in each of {} groups", f.dp) : "", f.kv_reason, f.load_seconds, gbps);
 }
 
 Options with_command_defaults(const Options& given) {

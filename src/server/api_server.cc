@@ -101,7 +101,8 @@ std::unique_ptr<engine::Engine> ApiServer::make_engine() {
   load_end_ = seconds_since_start();
   auto engine = model_->make_engine();
   engine_options_ = engine->options();
-  engine_options_.max_sequences *= model_->opened.plan.sizes.dp;  // of the whole run, as the flag says it
+  engine_options_.max_sequences *= model_->opened.plan.sizes.dp;  // of the whole run, as the flags say it
+  engine_options_.max_batch_tokens *= model_->opened.plan.sizes.dp;
   return engine;
 }
 
@@ -135,9 +136,10 @@ void ApiServer::on_ready() {
                   load_begin_, load_end_ - load_begin_, now - load_end_));
   say(
       fmt::format("ready after {:.2f} s: \"{}\" at http://{}:{}, {} sequences at a time and {} waiting, context {}, KV "
-                  "cache {} tokens",
+                  "cache {} tokens{}",
                   now, served_->name, options_.host, port(), engine_options_.max_sequences,
-                  options_.max_queued_requests, served_->context, stats.kv_blocks_total * stats.kv_block_tokens));
+                  options_.max_queued_requests, served_->context, stats.kv_blocks_total * stats.kv_block_tokens,
+                  model_->facts.dp > 1 ? fmt::format(", spread over {} groups of ranks", model_->facts.dp) : ""));
   if (options_.log_seconds > 0) log_timer_.start(http::Seconds(options_.log_seconds));
 }
 

@@ -66,6 +66,15 @@ Json stats_json(const engine::EngineStats& e) {
                            {"kv_blocks_total", Json(e.kv_blocks_total)}});
 }
 
+// What a request finds: its own group's limits. The same numbers without "per_dp_rank" are those of all groups.
+Json sizes_of_group(const app::OpenedModel& opened, const engine::EngineStats& stats) {
+  const std::int64_t groups = opened.plan.sizes.dp;
+  const engine::EngineOptions& own = opened.options.engine;
+  return Json(Json::Object{{"max_running_requests", Json(own.max_sequences)},
+                           {"max_total_num_tokens", Json(stats.kv_blocks_total / groups * stats.kv_block_tokens)},
+                           {"chunked_prefill_size", Json(own.max_batch_tokens)}});
+}
+
 }  // namespace
 
 void ApiServer::health(const Exchange& exchange) {
@@ -143,6 +152,7 @@ void ApiServer::server_info(const Exchange& exchange) {
                           {"ep_size", Json(static_cast<std::int64_t>(sizes.ep))},
                           {"dp_size", Json(static_cast<std::int64_t>(sizes.dp))},
                           {"moe_a2a_backend", Json(model_->opened.options.a2a)},
+                          {"per_dp_rank", sizes_of_group(model_->opened, stats)},
                           {"resident_bytes", Json(f.resident_bytes)},
                           {"context_length", Json(served_->context)},
                           {"max_model_len", Json(served_->longest)},

@@ -137,6 +137,7 @@ std::vector<Answer> over_ranks(const std::string& folder, const ParallelRequest&
         mine.parallel = sizes;
         mine.a2a = request.a2a;
         const LoadedModel model = load_model(open_model(folder, mine, {}), [](const Progress&) {}, {});
+        sent[r] = 0;  // what was settled before loading
         if (r == 0) result = answers(model, counted != nullptr ? &counted->load : nullptr);
         if (r == 0 && counted != nullptr) counted->ranks = model.facts.ranks;
         if (r > 0) model.follow();

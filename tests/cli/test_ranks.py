@@ -309,6 +309,15 @@ def test_a_signal_while_a_server_loads_is_no_fault(mark, ranks):
     assert "listening" in lines and "loaded" not in lines and "sluice:" not in lines, lines
 
 
+def test_sizes_of_the_run_and_of_a_group(tmp_path, mark):
+    line = ["--tp", "2", "--dp", "2", "--enable-dp-attention", "--max-running-requests", "10", "--max-total-tokens", "2048"]
+    with served.serving(tmp_path / "log", *line, env={VARIABLE: mark}) as server:
+        info = server.wait_ready().get("/server_info").json()
+        assert [info[name] for name in ("max_running_requests", "chunked_prefill_size", "max_total_num_tokens")] == [10, 512, 4096]
+        assert info["per_dp_rank"] == {"max_running_requests": 5, "chunked_prefill_size": 256, "max_total_num_tokens": 2048}
+        assert "KV cache 4096 tokens, spread over 2 groups of ranks" in server.text() and "2048 tokens in each of 2 groups" in server.text()
+
+
 @pytest.mark.parametrize("flags", [["--tp", "2", "--ep", "2"], ["--tp", "4", "--ep", "2", "--dp", "2", "--enable-dp-attention"]])
 def test_the_load_of_experts_over_ranks_is_that_of_one_rank(tmp_path, mark, flags):
     """In float32, where the order of sums does not change what routing chooses in these prompts."""
