@@ -348,6 +348,18 @@ def test_the_load_of_experts_over_ranks_is_that_of_one_rank(tmp_path, mark, flag
     assert "expert_rank" not in metrics[0] and metrics[1].count("sluice:expert_rank_imbalance{") == len(many["layers"])
 
 
+def test_a_second_signal_ends_a_draining_server(tmp_path, mark):
+    server = served.Server(tmp_path / "log", "--tp", "2", "--drain-timeout", "600", "--max-total-tokens", "120k",
+                           model=served.endless_model(tmp_path / "model"), env={VARIABLE: mark}).wait_ready()
+    held = server.occupy(1)
+    server.send()
+    server.wait_for("shutting down: 1 requests in work")
+    server.send()
+    assert server.process.wait(LIMIT) == 128 + signal.SIGTERM
+    assert "sluice: " not in server.text()
+    held[0].close()
+
+
 def test_a_server_whose_rank_is_killed_ends(tmp_path, mark):
     server = served.Server(tmp_path / "log", "--tp", "2", env={VARIABLE: mark}).wait_ready()
     os.kill(ranks_of(mark)[1], signal.SIGKILL)
