@@ -51,7 +51,7 @@ RankInput::~RankInput() {
 
 int RankInput::file() const { return typed() ? line_[0] : STDIN_FILENO; }
 
-// False when it is time to stop, or rank 0 is gone.
+// False when it is time to stop.
 bool RankInput::wait_for(int file, short events, int milliseconds) const {
   std::array<pollfd, 3> files = {{{stop_[0], POLLIN, 0}, {line_[1], 0, 0}, {file, events, 0}}};
   while (poll(files.data(), files.size(), milliseconds) < 0 && errno == EINTR) continue;

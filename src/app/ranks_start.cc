@@ -1,6 +1,7 @@
 // Starting the ranks of this host by mpirun, and waiting for them.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "app/ranks.h"
@@ -32,17 +34,39 @@ constexpr const char* kFolder = ".d";  // at the end of its name
 
 std::string name_of(uid_t user) { return "sluice-" + std::to_string(user) + "-"; }
 
+// A folder that is in use: its lock ends with the process that holds it.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder) : file_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    held_ = file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) == 0;
+  }
+  ~FolderLock() {
+    if (file_ >= 0) close(file_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  bool held() const { return held_; }
+
+ private:
+  int file_;
+  bool held_ = false;
+};
+
 // What runs have left whose starter was killed and could not clean up: tens of megabytes of memory each.
 void remove_leftovers() {
   const std::string prefix = name_of(getuid());
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(kShared, ignored)) {
-    const std::string name = entry.path().filename();
-    if (name.compare(0, prefix.size(), prefix) != 0 || entry.path().extension() != kFolder) continue;
+  const std::filesystem::directory_iterator end;
+  for (std::filesystem::directory_iterator at(kShared, ignored); !ignored && at != end; at.increment(ignored)) {
+    const std::filesystem::path path = at->path();
+    const std::string name = path.filename();
+    if (name.compare(0, prefix.size(), prefix) != 0 || path.extension() != kFolder) continue;
     const pid_t starter = std::atoi(name.c_str() + prefix.size());
     if (starter <= 0 || kill(starter, 0) == 0 || errno != ESRCH) continue;
-    std::filesystem::remove_all(entry.path(), ignored);
-    std::filesystem::remove(std::filesystem::path(entry.path()).replace_extension(), ignored);
+    if (!FolderLock(path).held()) continue;  // its starter lives in another container, with other process ids
+    std::error_code failed;
+    std::filesystem::remove_all(path, failed);
+    std::filesystem::remove(std::filesystem::path(path).replace_extension(), failed);
   }
 }
 
@@ -57,6 +81,7 @@ class Traces {
         board_(comm::Board::in_host(name_, ranks)) {
     std::error_code ignored;  // without it OpenMPI uses its own places
     std::filesystem::create_directory(folder_, ignored);
+    lock_.emplace(folder_);
   }
   ~Traces() {
     comm::Board::unlink(name_);
@@ -79,6 +104,7 @@ class Traces {
   std::string name_;
   std::string folder_;
   std::shared_ptr<comm::Board> board_;
+  std::optional<FolderLock> lock_;
 };
 
 std::vector<std::string> command_line(const Traces& traces, int argc, char** argv) {

@@ -68,7 +68,7 @@ class Board {
   // "rank 1 entered all_reduce 2 0.1 s ago" when that is at the number of `mine` another operation, else empty. Says
   // the same of a rank that has left since, for having noticed first.
   std::string disagreement(int rank, const Position& mine) const;
-  // "rank 2 (process 71) is dead; it was in all_reduce 480 for 12.0 s"
+  // "rank 2 (process 71) is dead; it entered all_reduce 480 12.0 s ago"
   std::string describe(int rank) const;
 
  protected:

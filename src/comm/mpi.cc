@@ -143,7 +143,12 @@ class MpiProcess final : public RankProcess {
     engine_->mpi = MpiLibrary::load();
     engine_->message_bytes = options_.message_bytes;
     board_->join(options_.rank, getpid());
-    start();
+    try {
+      start();
+    } catch (...) {
+      Board::unlink(options_.board_name);
+      throw;
+    }
     // All have opened the board: nothing of it stays behind, whatever ends the run.
     Board::unlink(options_.board_name);
     const MpiLibrary& mpi = engine_->mpi;

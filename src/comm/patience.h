@@ -1,5 +1,5 @@
-// How a rank waits without keeping a core from those it waits for: it spins for moments, then yields, then sleeps for
-// longer and longer. On a machine with a core a rank a small exchange ends before the first sleep; where ranks share
+// How a rank waits without keeping a core from those it waits for: it yields for a while, then sleeps for longer
+// and longer. On a machine with a core a rank a small exchange ends before the first sleep; where ranks share
 // cores the others get theirs. For one thread.
 #pragma once
 

@@ -40,7 +40,7 @@ auto taker(Workspace& workspace, std::int64_t tokens) {
   };
 }
 
-// One call of add or compute.
+// One call of run.
 struct Pass {
   const SharedExpert& expert;
   Backend& backend;

@@ -1,7 +1,7 @@
 // What one step computes: plain data, made by the scheduler and executed as it stands, by this rank or by others.
 //
-// A plan is complete: whoever has the weights and a KV cache with the same blocks can execute it. Rank 0 makes and
-// samples it; an idle group executes an empty one. to_bytes is what is broadcast.
+// A plan is complete: whoever has the weights and a KV cache with the same blocks can execute it. Rank 0 makes it,
+// the first rank of each group samples; an idle group executes an empty one. to_bytes is what is broadcast.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace sluice::engine {
 
-// What rank 0 does with one sequence's rows of logits.
+// What the first rank of a group does with one sequence's rows of logits.
 struct PlanSequence {
   std::uint64_t request = 0;
   std::int32_t first_token = 0;   // index into token_ids

@@ -4,6 +4,7 @@ Faults are put into rank 2 of 3 while all of them sum without end.
 """
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import pty
@@ -288,6 +289,20 @@ def test_leftovers_of_a_dead_starter_go_with_the_next_run(mark):
         assert alive_folder.exists()
     finally:
         shutil.rmtree(alive_folder)
+
+
+def test_the_folder_of_a_run_in_another_container_stays(mark):
+    gone_here = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    folder = pathlib.Path(f"/dev/shm/sluice-{os.getuid()}-{gone_here}-1.d")
+    folder.mkdir()
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert probe("facts", "--tp", 2, "--who", 9, "--mark", mark).returncode == 0
+        assert folder.exists()
+    finally:
+        os.close(held)
+        folder.rmdir()
 
 
 def ranks_of(run):
