@@ -35,8 +35,6 @@ SlotId* Records::ids(std::int64_t row) const {
 
 float* Records::weights(std::int64_t row) const { return reinterpret_cast<float*>(ids(row) + format.top_k); }
 
-TensorView Records::payload() const { return {data, DType::u8, rows, format.payload_bytes(), format.bytes()}; }
-
 ConstTensorView Records::hidden() const {
   return {data, format.dtype, rows, format.width, format.bytes() / dtype_bytes(format.dtype, 1)};
 }

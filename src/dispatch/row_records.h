@@ -32,7 +32,6 @@ struct Records {
   Records from(std::int64_t row) const { return {format, data + row * format.bytes(), rows - row}; }
   SlotId* ids(std::int64_t row) const;     // [k]
   float* weights(std::int64_t row) const;  // [k]
-  TensorView payload() const;              // [rows, payload_bytes] u8
   ConstTensorView hidden() const;          // [rows, W], plain rows
   QuantizedRows quantized() const;         // NVFP4
 };
