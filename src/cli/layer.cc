@@ -95,11 +95,6 @@ void append(std::vector<T>& to, const std::vector<T>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
-// The same bits; a NaN too is equal to itself.
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
 // The results of the dp groups, one after the other. All ranks of a group must have the same.
 LayerResult merge(const std::vector<LayerResult>& results, const ParallelSizes& sizes) {
   LayerResult all = results.front();
