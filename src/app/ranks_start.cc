@@ -258,6 +258,7 @@ int start_ranks(int ranks, int argc, char** argv) {
   const FileLender files(traces.name(), input.file());
   setenv(kIgnoredVariable, ignored_signals().c_str(), 1);
   setenv(kTypedVariable, input.typed() ? "1" : "", 1);
+  setenv("EVENT_NOEPOLL", "1", 1);  // of mpirun's event library, which with epoll warns of files that it has closed
   const pid_t child = fork();
   if (child == 0) become_mpirun(line, before);
   const int error = errno;

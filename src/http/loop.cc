@@ -39,9 +39,19 @@ short flags_of(Watch::Kind kind) {
   return static_cast<short>((kind == Watch::Kind::read ? EV_READ : EV_WRITE) | EV_PERSIST);
 }
 
+// Whatever the environment asks other users of the library for, as the start of ranks does for mpirun.
+event_base* new_base() {
+  event_config* const config = event_config_new();
+  if (config == nullptr) return nullptr;
+  event_config_set_flag(config, EVENT_BASE_FLAG_IGNORE_ENV);
+  event_base* const base = event_base_new_with_config(config);
+  event_config_free(config);
+  return base;
+}
+
 }  // namespace
 
-Loop::Loop() : base_(event_base_new()) {
+Loop::Loop() : base_(new_base()) {
   if (base_ == nullptr) no_resources("no event loop");
   later_ = event_new(
       base_, -1, 0, [](evutil_socket_t, short, void* loop) { static_cast<Loop*>(loop)->run_deferred(); }, this);

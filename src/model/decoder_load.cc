@@ -52,7 +52,7 @@ std::unique_ptr<SharedExpert> load_shared(LayerLoader& load, const SharedExpertS
 
 struct LoadedMoe {
   std::unique_ptr<MoeLayer> layer;
-  std::int64_t expert_bytes = 0;  // of all experts
+  std::int64_t expert_bytes = 0;  // of all experts of this rank
   bool quantized_rows = false;    // rows travel quantised
 };
 
