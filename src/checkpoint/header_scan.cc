@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -100,13 +101,15 @@ bool scan_tensor(Scanner& scanner, std::uint64_t data_bytes, TypeOf type_of, Ten
   int types = 0, shapes = 0, offsets = 0;
   std::uint64_t begin = 0, end = 0;
   std::string_view type;
+  std::optional<DType> tensor_type;
   const bool read = scanner.object([&](std::string_view key) {
-    if (key == "dtype") return ++types == 1 && scanner.text(type) && type_of(type, tensor.dtype);
+    if (key == "dtype") return ++types == 1 && scanner.text(type) && (tensor_type = type_of(type)).has_value();
     if (key == "shape") return ++shapes == 1 && scan_shape(scanner, tensor.shape);
     return key == "data_offsets" && ++offsets == 1 && scanner.eat('[') && scanner.number(begin) && scanner.eat(',') &&
            scanner.number(end) && scanner.eat(']');
   });
   if (!read || types + shapes + offsets != 3 || begin > end || end > data_bytes) return false;
+  tensor.dtype = *tensor_type;
   tensor.offset_bytes = begin;
   tensor.bytes = end - begin;
   return fits(tensor, tensor.bytes);
@@ -117,26 +120,16 @@ bool has_duplicates(std::vector<std::string_view> names) {
   return std::adjacent_find(names.begin(), names.end()) != names.end();
 }
 
-bool scan_metadata(Scanner& scanner, SafetensorsHeader& header) {
+// {"key": "text", ...}, without a key twice.
+bool scan_texts(Scanner& scanner, std::vector<std::pair<std::string, std::string>>& texts) {
   std::vector<std::string_view> keys;
   std::string_view value;
   return scanner.object([&](std::string_view key) {
     if (!scanner.text(value)) return false;
     keys.push_back(key);
-    header.metadata.emplace_back(key, value);
+    texts.emplace_back(key, value);
     return true;
   }) && !has_duplicates(std::move(keys));
-}
-
-bool scan_map(Scanner& scanner, WeightMap& map) {
-  std::vector<std::string_view> tensors;
-  std::string_view shard;
-  return scanner.object([&](std::string_view tensor) {
-    if (!scanner.text(shard)) return false;
-    tensors.push_back(tensor);
-    map.emplace_back(tensor, shard);
-    return true;
-  }) && !has_duplicates(std::move(tensors));
 }
 
 }  // namespace
@@ -146,7 +139,7 @@ bool scan_header(std::string_view text, std::uint64_t data_bytes, TypeOf type_of
   std::vector<std::string_view> names;
   const bool read = scanner.object([&](std::string_view name) {
     names.push_back(name);
-    if (name == "__metadata__") return scan_metadata(scanner, header);
+    if (name == "__metadata__") return scan_texts(scanner, header.metadata);
     TensorEntry& tensor = header.tensors.emplace_back();
     tensor.name = name;
     return scan_tensor(scanner, data_bytes, type_of, tensor);
@@ -159,7 +152,7 @@ bool scan_index(std::string_view text, WeightMap& map) {
   bool found = false, sized = false;
   std::uint64_t bytes = 0;
   const bool read = scanner.object([&](std::string_view key) {
-    if (key == "weight_map") return !std::exchange(found, true) && scan_map(scanner, map);
+    if (key == "weight_map") return !std::exchange(found, true) && scan_texts(scanner, map);
     // {"total_size": 123}, which has no use here.
     return key == "metadata" && !std::exchange(sized, true) &&
            scanner.object([&, seen = false](std::string_view) mutable {

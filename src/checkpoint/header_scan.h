@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "checkpoint/index.h"
@@ -15,8 +16,8 @@
 namespace sluice::ckpt {
 
 // Tensors in the order of the text, with offsets from the start of the data, and metadata. `type_of` gives the type of
-// a name of the format, or false. Returns false when the text is not plain; `header` is then of no use.
-using TypeOf = bool (*)(std::string_view name, DType& type);
+// a name of the format, if it has one. Returns false when the text is not plain; `header` is then of no use.
+using TypeOf = std::optional<DType> (*)(std::string_view name);
 bool scan_header(std::string_view text, std::uint64_t data_bytes, TypeOf type_of, SafetensorsHeader& header);
 
 // "weight_map" of an index. Shard names are any plain text.

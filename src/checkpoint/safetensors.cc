@@ -29,12 +29,6 @@ std::optional<DType> dtype_of(std::string_view name) {
   return static_cast<DType>(it - kFormatNames.begin());
 }
 
-bool is_type(std::string_view name, DType& type) {
-  const std::optional<DType> found = dtype_of(name);
-  type = found.value_or(type);
-  return found.has_value();
-}
-
 std::string all_format_names() {
   std::string out = "one of";
   for (const std::string_view name : kFormatNames) out += " " + std::string(name);
@@ -214,7 +208,7 @@ SafetensorsHeader parse_header(std::span<const std::byte> head, std::uint64_t fi
   }
   const std::uint64_t data_bytes = file_bytes - kLengthBytes - length;
   SafetensorsHeader header;
-  if (!scan_header(text, data_bytes, is_type, header)) header = read_header(text, data_bytes, file);
+  if (!scan_header(text, data_bytes, dtype_of, header)) header = read_header(text, data_bytes, file);
   header.data_begin_bytes = kLengthBytes + length;
   check_tiling(header.tensors, data_bytes, file);
   for (TensorEntry& t : header.tensors) t.offset_bytes += header.data_begin_bytes;

@@ -40,6 +40,8 @@ std::string error_json(const ApiError& e) {
       .dump();
 }
 
+ApiError shutting_down() { return {503, "the server is shutting down", "", "shutting_down"}; }
+
 http::Response error_response(const ApiError& e) {
   http::Response response;
   response.status = e.status();

@@ -25,6 +25,8 @@ class ApiError : public std::runtime_error {
   std::string code_;
 };
 
+ApiError shutting_down();
+
 // {"error": {"message", "type", "param", "code"}}; the type follows from the status, and so does Retry-After.
 http::Response error_response(const ApiError& error);
 // The same for the exception that is being handled, whatever it is. Only from within a catch.

@@ -38,7 +38,7 @@ Json ids_json(const std::vector<std::int32_t>& ids) {
 
 // A body waits for a worker, within limits; a long one in a queue of its own.
 void ApiServer::read_body(const Route& route, const Exchange& exchange) {
-  if (drain_over_) throw ApiError(503, "the server is shutting down", "", "shutting_down");
+  if (drain_over_) throw shutting_down();
   const std::size_t bytes = exchange->request().body.size();
   const std::size_t most_bytes = kMostBodies * options_.http.parser.body_bytes;
   if (std::ssize(readings_) >= jobs_.most_sequences() || reading_bytes_ + bytes > most_bytes) {

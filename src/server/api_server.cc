@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "server/api_error.h"
 
 namespace sluice::server {
 namespace {
@@ -67,7 +68,7 @@ ApiServer::ApiServer(const ServerOptions& options, LoadModel load, LogSink log)
                      drain_over_ = true;
                      say(fmt::format("{} requests were still in work and {} still arriving; they are ended",
                                      open_requests(), http_->arriving()));
-                     end_all(503, "the server is shutting down");
+                     end_all(503, shutting_down().what());
                    }),
       drain_poll_(loop_, [this] { check_drained(); }) {
   raise_descriptor_limit();

@@ -83,7 +83,7 @@ void ApiServer::health(const Exchange& exchange) {
 }
 
 void ApiServer::ready(const Exchange& exchange) {
-  if (draining_) throw ApiError(503, "the server is shutting down", "", "shutting_down");
+  if (draining_) throw shutting_down();
   if (!served_) throw ApiError(503, "the model is being loaded", "", "loading");
   reply(exchange, 200, "{\"status\":\"ready\"}");
 }

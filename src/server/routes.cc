@@ -125,7 +125,7 @@ void ApiServer::check_admission(const http::Request& request) const {
   if (route == nullptr) throw ApiError(405, fmt::format("{} is for {}", request.path, allowed));
   if (route->method == "POST") check_type(request);
   if (!route->needs_model) return;
-  if (draining_) throw ApiError(503, "the server is shutting down", "", "shutting_down");
+  if (draining_) throw shutting_down();
   if (!served_) throw ApiError(503, "the model is being loaded", "", "loading");
 }
 

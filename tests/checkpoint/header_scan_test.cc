@@ -16,10 +16,12 @@ const std::string kPlain =
     R"("dtype":"U8"},"none":{"dtype":"BF16","shape":[0,7],"data_offsets":[28,28]},)"
     R"("c":{"dtype":"I32","shape":[],"data_offsets":[28,32]},"d":{"dtype":"BF16","shape":[4,1],"data_offsets":[32,40]}})";
 
-bool is_type(std::string_view name, DType& type) {
-  const bool known = name == "F32" || name == "U8" || name == "BF16" || name == "I32";
-  type = name == "F32" ? DType::f32 : name == "U8" ? DType::u8 : name == "I32" ? DType::i32 : DType::bf16;
-  return known;
+std::optional<DType> type_of(std::string_view name) {
+  if (name == "F32") return DType::f32;
+  if (name == "U8") return DType::u8;
+  if (name == "I32") return DType::i32;
+  if (name == "BF16") return DType::bf16;
+  return std::nullopt;
 }
 
 std::string with_escape(const std::string& header) { return R"({"__metadata__":{"\u0061":"b"},)" + header.substr(1); }
@@ -43,9 +45,9 @@ std::string outcome(const std::string& header) {
 
 TEST(HeaderScan, TakesPlainHeadersAndLeavesOthers) {
   SafetensorsHeader header;
-  EXPECT_TRUE(scan_header(kPlain, kDataBytes, is_type, header));
+  EXPECT_TRUE(scan_header(kPlain, kDataBytes, type_of, header));
   EXPECT_EQ(header.tensors.size(), 5u);
-  EXPECT_FALSE(scan_header(with_escape(kPlain), kDataBytes, is_type, header));
+  EXPECT_FALSE(scan_header(with_escape(kPlain), kDataBytes, type_of, header));
   EXPECT_EQ(outcome(kPlain), outcome(with_escape(kPlain)));
   EXPECT_EQ(outcome(kPlain), "tensors a.weight:F32,2,3@0+24 b:U8,4@24+4 none:BF16,0,7@28+0 c:I32@28+4 d:BF16,4,1@32+8");
 }
@@ -82,7 +84,7 @@ TEST(HeaderScan, NamesTwiceAreNotPlain) {
   SafetensorsHeader header;
   EXPECT_FALSE(scan_header(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                            R"("a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
-                           2, is_type, header));
+                           2, type_of, header));
   WeightMap map;
   EXPECT_TRUE(
       scan_index(R"({"metadata":{"total_size":7},"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})", map));
