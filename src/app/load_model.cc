@@ -123,7 +123,11 @@ LoadedModel load_model(OpenedModel opened, const ProgressSink& progress, const L
   const auto start = std::chrono::steady_clock::now();
   LoadedModel m;
   m.opened = std::move(opened);
-  m.tokenizer = std::make_unique<text::Tokenizer>(text::Tokenizer::load(m.opened.path));
+  Trace* const trace = m.opened.options.trace;
+  {
+    const TraceSpan span(trace, "load tokenizer");
+    m.tokenizer = std::make_unique<text::Tokenizer>(text::Tokenizer::load(m.opened.path));
+  }
   if (std::optional<text::ChatTemplate> chat = text::load_chat_template(m.opened.path)) {
     m.chat_template = std::make_unique<text::ChatTemplate>(*std::move(chat));
   }

@@ -280,6 +280,7 @@ model::DecoderOptions decoder_options(const OpenedModel& opened) {
   options.world = opened.options.world;
   options.attention = opened.attention();
   options.quantized_rows = !opened.options.plain_rows;
+  options.trace = opened.options.trace;
   for (const Selection& selection : opened.selections) options.runners.push_back(selection.chosen);
   return options;
 }

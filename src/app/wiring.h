@@ -44,6 +44,7 @@ struct LoadOptions {
   int threads = 0;                             // 0 = all processors of this process
   bool row_invariant = true;
   double mem_fraction_static = 0;  // of the free memory for the KV cache; 0 = kv_capacity.h's default
+  Trace* trace = nullptr;          // not owned, outlives the model: spans of loading and of every step; nullptr = none
   engine::EngineOptions engine;    // context_length 0 = the model's; kv_tokens 0 = by mem_fraction_static
 
   // Of a run over several ranks, each of which opens and loads its own part. Requests and tokens of a step in `engine`

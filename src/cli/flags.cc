@@ -173,6 +173,9 @@ void add_measure_flags(Options& o, std::vector<Flag>& t) {
   t.push_back({"--tokens", "LIST", "bench.moe", "Token counts, separated by commas", &o.tokens});
   t.push_back({"--json", "FILE", "verify eval.gsm8k bench.moe bench.serve check explain doctor",
                "Also write the result as JSON", &o.json});
+  t.push_back({"--trace", "FILE", kEngineCommands,
+               "Also write a time line of loading and steps, for Perfetto or chrome://tracing; ranks write FILE.rankN",
+               &o.trace_file});
   t.push_back({"--svg", "FILE", "bench.moe bench.serve", "Also draw the result", &o.svg});
   t.push_back({"--csv", "", "bench.moe", "Print comma-separated values instead of a table", &o.csv});
   t.push_back({"--markdown", "", "help", "Print the page docs/flags.md", &o.markdown});

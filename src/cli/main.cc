@@ -18,11 +18,13 @@
 #include "cli/ranks.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
+#include "cli/traced.h"
 #include "core/error.h"
 
 namespace {
 
 using sluice::cli::Options;
+using sluice::cli::traced;
 
 struct Entry {
   std::string_view name;
@@ -105,7 +107,7 @@ int run_as_rank(Options options) {
       options.session = session.get();
       sluice::app::agree(session->world(), sluice::cli::rank_facts(options));
     }
-    code = session->rank() == 0 ? dispatch(options) : sluice::cli::follow_command(options);
+    code = traced(options, session->rank(), session->rank() == 0 ? dispatch : sluice::cli::follow_command);
     if (code == static_cast<int>(sluice::ErrorCode::resources) && reader_is_gone()) code = kReaderGone;
     code = flushed(code);
   } catch (...) {
@@ -122,10 +124,10 @@ int run_as_rank(Options options) {
 }
 
 int run_command_line(const Options& options, int argc, char** argv) {
-  if (!sluice::cli::runs_on_ranks(options)) return flushed(dispatch(options));
+  if (!sluice::cli::runs_on_ranks(options)) return flushed(traced(options, 0, dispatch));
   sluice::cli::parallel_choice(options);  // sizes that do not go together are refused before anything starts
   if (sluice::app::is_rank()) return run_as_rank(options);
-  if (options.tp == 1) return flushed(dispatch(options));
+  if (options.tp == 1) return flushed(traced(options, 0, dispatch));
   return sluice::app::start_ranks(static_cast<int>(options.tp), argc, argv);
 }
 

@@ -12,7 +12,8 @@
 
 namespace sluice {
 class Group;
-}
+class Trace;
+}  // namespace sluice
 namespace sluice::app {
 class RankSession;
 }
@@ -57,6 +58,9 @@ struct Options {
   // No flags: set by main for a run over ranks; nullptr = one rank.
   Group* world = nullptr;  // all ranks
   app::RankSession* session = nullptr;
+
+  std::string trace_file;
+  Trace* trace = nullptr;  // no flag: set by traced() for --trace
 
   // Generation.
   std::vector<std::string> prompts;

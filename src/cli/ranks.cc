@@ -13,9 +13,9 @@ namespace {
 constexpr std::array<std::string_view, 5> kCommands = {"run", "chat", "serve", "verify", "eval.gsm8k"};
 
 // Flags whose values are a rank's own, or that ranks above 0 do not look at.
-constexpr std::array<std::string_view, 18> kOwn = {
-    "model",   "threads",      "isa",      "prompt", "file",  "hidden", "data", "shots",     "reference",
-    "api-key", "log-interval", "base-url", "json",   "quiet", "host",   "svg",  "log-level", "served-model-name"};
+constexpr std::array<std::string_view, 19> kOwn = {
+    "model",        "threads",  "isa",  "prompt", "file",  "hidden", "data", "shots",     "reference",        "api-key",
+    "log-interval", "base-url", "json", "trace",  "quiet", "host",   "svg",  "log-level", "served-model-name"};
 
 bool is_own(const Flag& flag) { return std::find(kOwn.begin(), kOwn.end(), long_name(flag)) != kOwn.end(); }
 

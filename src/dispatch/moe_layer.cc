@@ -74,6 +74,7 @@ std::size_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
 }
 
 MoeRoutes MoeLayer::route_tokens(const MoeInput& input, Workspace& workspace, Stream stream) const {
+  const TraceSpan span(input.trace, "route");
   const RoutingSpec& spec = parts_.problem.layer.routing;
   const std::int64_t tokens = input.hidden.rows;
   auto* ids = workspace.take<LogicalId>(tokens * spec.slots());
@@ -94,12 +95,17 @@ MoeRoutes MoeLayer::route_tokens(const MoeInput& input, Workspace& workspace, St
   return {ids, weights};
 }
 
+Dispatched MoeLayer::dispatch(const MoeInput& input, const MoeRoutes& routes, Workspace& workspace,
+                              Stream stream) const {
+  const TraceSpan span(input.trace, "dispatch");
+  const std::int32_t slots = parts_.problem.layer.routing.slots();
+  return parts_.dispatcher->dispatch({input.hidden, routes.ids, routes.weights, slots}, workspace, stream);
+}
+
 void MoeLayer::run_experts(const MoeInput& input, const MoeRoutes& routes, const TensorView& out, Workspace& workspace,
                            Stream stream) const {
   const Workspace::Scope scope(workspace);
-  const std::int32_t slots = parts_.problem.layer.routing.slots();
-  const Dispatched local =
-      parts_.dispatcher->dispatch({input.hidden, routes.ids, routes.weights, slots}, workspace, stream);
+  const Dispatched local = dispatch(input, routes, workspace, stream);
   RunArgs run;
   run.hidden = local.hidden;
   run.quantized = local.quantized;
@@ -112,7 +118,10 @@ void MoeLayer::run_experts(const MoeInput& input, const MoeRoutes& routes, const
   run.workspace = &workspace;
   run.stream = stream;
   run.stages = input.stages;
-  parts_.runner->run(*parts_.experts, run);
+  {
+    const TraceSpan span(input.trace, "experts", "tokens", local.hidden.rows);
+    parts_.runner->run(*parts_.experts, run);
+  }
   combine(input, out, workspace, stream);
 }
 
@@ -121,6 +130,7 @@ bool MoeLayer::overlaps() const {
 }
 
 void MoeLayer::combine(const MoeInput& input, const TensorView& out, Workspace& workspace, Stream stream) const {
+  const TraceSpan span(input.trace, "combine");
   const SharedExpert* shared = input.routed_only ? nullptr : parts_.shared.get();
   const auto add = [&] {
     shared->add(*parts_.backend, input.hidden, input.hidden_f32, out, workspace, stream, input.stages);

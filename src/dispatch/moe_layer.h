@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "core/buffer.h"
+#include "core/trace.h"
 #include "dispatch/dispatcher.h"
 #include "dispatch/shared_expert.h"
 #include "moe/backend.h"
@@ -34,6 +35,7 @@ struct MoeInput {
   const LogicalId* ids = nullptr;           // [T, k] given instead of routed, with `weights`; nullptr = route
   const float* weights = nullptr;           // [T, k]
   StageSink* stages = nullptr;              // debugging
+  Trace* trace = nullptr;                   // spans of the parts
   bool routed_only = false;                 // leave out the shared expert
 };
 
@@ -55,6 +57,7 @@ class MoeLayer {
 
  private:
   MoeRoutes route_tokens(const MoeInput& input, Workspace& workspace, Stream stream) const;
+  Dispatched dispatch(const MoeInput& input, const MoeRoutes& routes, Workspace& workspace, Stream stream) const;
   void run_experts(const MoeInput& input, const MoeRoutes& routes, const TensorView& out, Workspace& workspace,
                    Stream stream) const;
   void combine(const MoeInput& input, const TensorView& out, Workspace& workspace, Stream stream) const;

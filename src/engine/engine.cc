@@ -105,6 +105,7 @@ Submission Engine::Impl::queue_verdict(std::int64_t prompt_tokens) const {
 }
 
 Step Engine::Impl::plan_step() {
+  const TraceSpan span(decoder.trace(), "schedule");
   Step step;
   for (std::size_t g = 0; g < groups.count(); ++g) plan_group(groups[g], step);
   return step;
@@ -153,6 +154,7 @@ std::vector<StepResult> Engine::Impl::execute(const Step& step) {
 }
 
 std::vector<Event> Engine::Impl::finish_step(const Step& step, const std::vector<StepResult>& results) {
+  const TraceSpan span(decoder.trace(), "output tokens");
   std::vector<Event> events;
   for (std::size_t g = 0; g < results.size(); ++g) finish_group(step, g, results[g], events);
   return events;
@@ -254,6 +256,7 @@ void Engine::cancel(RequestId id) {
 std::vector<Event> Engine::step() {
   Impl& e = *impl_;
   if (idle()) return {};
+  const TraceSpan span(e.decoder.trace(), "step");
   const auto start = Clock::now();
   const Step step = e.plan_step();
   const double scheduled = seconds_since(start);

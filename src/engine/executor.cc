@@ -98,6 +98,7 @@ StepResult Executor::execute(const GroupStep& step) {
 
 // Chooses tokens, and brings to the host what was asked for.
 void Executor::finish(const GroupStep& step, const TensorView& logits, StepResult& result, Stream stream) {
+  const TraceSpan span(decoder_.trace(), "sample", "rows", logits.rows);
   const std::int64_t vocab = decoder_.config().vocab;
   sample(logits, step.params, result, stream);
   result.logits.resize(step.copy_rows.size() * static_cast<std::size_t>(vocab));
@@ -108,6 +109,7 @@ void Executor::finish(const GroupStep& step, const TensorView& logits, StepResul
 }
 
 void Executor::forward(const StepPlan& plan, const TensorView& logits, Stream stream) {
+  const TraceSpan span(decoder_.trace(), "forward", "tokens", plan.tokens());
   const DeviceBatch batch = batch_.upload(plan, stream);
   model::RouteLog routes{routes_.data(), max_tokens_ * max_slots_};
   model::ForwardArgs args;

@@ -82,6 +82,7 @@ void moe_block(const Pass& p, const MoeLayer& layer, std::int64_t moe_index) {
   input.hidden_f32 = p.a.h_f32;
   input.token_ids = p.args.batch.token_ids;
   input.stages = p.args.stages;
+  input.trace = p.parts.options.trace;
   Workspace::Scope scope(p.workspace);
   const MoeRoutes routes = layer.forward(input, p.a.ffn_out, p.workspace, p.stream);
   p.backend().add(p.a.x, p.a.ffn_out, p.stream);
@@ -89,6 +90,23 @@ void moe_block(const Pass& p, const MoeLayer& layer, std::int64_t moe_index) {
   const std::int64_t count = p.args.batch.tokens * layer.problem().layer.routing.slots();
   p.backend().copy_to_host(p.args.routes->ids + moe_index * p.args.routes->layer_stride, routes.ids,
                            static_cast<std::size_t>(count) * sizeof(std::int32_t), p.stream);
+}
+
+// One layer: x += attention, x += FFN.
+void block(const Pass& p, std::int64_t layer, std::int64_t moe_index) {
+  const BlockWeights& w = p.parts.blocks[static_cast<std::size_t>(layer)];
+  Trace* const trace = p.parts.options.trace;
+  {
+    const TraceSpan span(trace, "attention", "layer", layer);
+    attention_block(p, w.attention);
+  }
+  const TraceSpan span(trace, w.moe ? "moe" : "ffn", "layer", layer);
+  p.norm(p.a.x, w.ffn_norm, w.moe ? p.a.h_f32 : TensorView{}, p.a.h);
+  if (w.moe) {
+    moe_block(p, *w.moe, moe_index);
+  } else {
+    dense_block(p, w.dense);
+  }
 }
 
 // logits [n, V] of the wanted rows.
@@ -136,6 +154,8 @@ bool Decoder::quantized_rows(std::int64_t layer) const {
 
 const RankPlan& Decoder::plan() const { return parts_->options.plan; }
 
+Trace* Decoder::trace() const { return parts_->options.trace; }
+
 std::int64_t Decoder::kv_bytes_per_token() const {
   std::int64_t bytes = 0;
   for (const KvSpec& spec : parts_->kv_specs) bytes += spec.bytes_per_token();
@@ -171,17 +191,16 @@ void Decoder::forward(const ForwardArgs& args, Workspace& workspace, Stream stre
     return dense_view(data, type, tokens, cols);
   });
   const Pass p{*parts_, args, a, workspace, stream};
-  backend().embed(*parts_->embedding, args.batch.token_ids, a.x, stream);
-  std::int64_t moe_index = 0;
-  for (const BlockWeights& w : parts_->blocks) {
-    attention_block(p, w.attention);
-    p.norm(a.x, w.ffn_norm, w.moe ? a.h_f32 : TensorView{}, a.h);
-    if (w.moe) {
-      moe_block(p, *w.moe, moe_index++);
-    } else {
-      dense_block(p, w.dense);
-    }
+  {
+    const TraceSpan span(trace(), "embed");
+    backend().embed(*parts_->embedding, args.batch.token_ids, a.x, stream);
   }
+  std::int64_t moe_index = 0;
+  for (std::size_t layer = 0; layer < parts_->blocks.size(); ++layer) {
+    block(p, static_cast<std::int64_t>(layer), moe_index);
+    moe_index += parts_->blocks[layer].moe ? 1 : 0;
+  }
+  const TraceSpan span(trace(), "output", "rows", args.logits.rows);
   output_block(p);
 }
 

@@ -12,6 +12,7 @@
 
 #include "checkpoint/scheme.h"
 #include "core/log.h"
+#include "core/trace.h"
 #include "dispatch/moe_layer.h"
 #include "model/config.h"
 #include "moe/backend.h"
@@ -40,6 +41,8 @@ struct DecoderOptions {
   Group* attention = nullptr;
   std::vector<std::shared_ptr<const Placement>> placements;  // [layers] of experts; empty = contiguous
   bool quantized_rows = false;  // DispatcherOptions::quantized_rows, in layers whose recipe and runner allow it
+
+  Trace* trace = nullptr;  // not owned, outlives the decoder: spans of loading and of every step; nullptr = none
 };
 
 // The KV caches of all groups of layers; blocks have the same numbers in each.
@@ -89,6 +92,7 @@ class Decoder {
   const Placement* placement(std::int64_t layer) const;
   const SlotLoad* slot_load(std::int64_t layer) const;
   const RankPlan& plan() const;
+  Trace* trace() const;
   bool quantized_rows(std::int64_t layer) const;  // whether rows travel quantised
 
   // One spec a group of layers that store KV alike.

@@ -206,6 +206,7 @@ bool counts_rows(const DecoderOptions& options) {
 BlockWeights load_block(Decoder::Parts& parts, ckpt::WeightSource& source, std::int64_t layer) {
   const ModelConfig& config = parts.config;
   const BlockSpec& spec = config.layers[static_cast<std::size_t>(layer)];
+  const TraceSpan span(parts.options.trace, "load layer", "layer", layer);
   LayerLoader load(source, parts.options, layer, parts.bytes.per_token);
   BlockWeights block;
   const RankPlan& plan = parts.options.plan;
@@ -235,6 +236,7 @@ BlockWeights load_block(Decoder::Parts& parts, ckpt::WeightSource& source, std::
 }
 
 void load_ends(Decoder::Parts& parts, ckpt::WeightSource& source) {
+  const TraceSpan span(parts.options.trace, "load embedding and output");
   const ModelConfig& c = parts.config;
   LayerLoader load(source, parts.options, ckpt::kOutsideLayers, parts.bytes.per_token);
   parts.embedding = parts.options.backend->prepare_embedding(
