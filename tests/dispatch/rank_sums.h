@@ -78,9 +78,9 @@ inline std::vector<double> piece_norms(const LayerWorld& w, const Batch& batch) 
   for (std::int32_t p = 0; p < pieces; ++p) {
     Problem problem = w.problem;
     const RankPlan plan = plan_rank(sizes, p);
-    const Share share = share_of(problem.layer.intermediate, detail::group_of(problem.recipe), plan.expert);
+    const Share share = share_of(problem.layer.intermediate, cut_group(problem.recipe), plan.expert);
     problem.layer.intermediate = share.count();
-    const ExpertWeights part = detail::part_of_rank(w.weights, all, plan, share);
+    const ExpertWeights part = part_of_rank(w.weights, all, plan, share);
     const Floats rows = slot_rows(w, problem, part, batch, nullptr);
     for (std::size_t r = 0; r < norms.size(); ++r) norms[r] += norm(&rows[r * batch.width], batch.width);
   }

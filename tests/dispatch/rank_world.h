@@ -15,6 +15,7 @@
 #include "cpu/backend.h"
 #include "cpu/runner_cpu.h"
 #include "dispatch/moe_layer.h"
+#include "dispatch/rank_parts.h"
 #include "dispatch/router_backend.h"
 #include "moe/input_scales.h"
 #include "moe/quantized_layer.h"
@@ -42,41 +43,6 @@ struct RankResult {
 
 namespace detail {
 
-template <class T>
-std::vector<T> pick(const std::vector<T>& from, const std::vector<std::int32_t>& experts) {
-  std::vector<T> picked;
-  for (const std::int32_t e : experts) {
-    if (!from.empty()) picked.push_back(from[static_cast<std::size_t>(e)]);
-  }
-  return picked;
-}
-
-// The experts of a rank's slots, cut to its share of I.
-inline ExpertWeights part_of_rank(const ExpertWeights& whole, const Placement& placement, const RankPlan& plan,
-                                  const Share& share) {
-  const SlotRange slots = placement.of_rank(plan.experts.index);
-  std::vector<std::int32_t> experts;
-  for (std::int32_t s = 0; s < slots.count; ++s) experts.push_back(raw(placement.expert_of(SlotId{slots.first + s})));
-  ExpertWeights w = whole;
-  w.gate = pick(whole.gate, experts);
-  w.up = pick(whole.up, experts);
-  w.down = pick(whole.down, experts);
-  w.gate_bias = pick(whole.gate_bias, experts);
-  w.up_bias = pick(whole.up_bias, experts);
-  w.down_bias = pick(whole.down_bias, experts);
-  if (plan.expert.whole()) return w;
-  for (auto* list : {&w.gate, &w.up}) {
-    for (QuantTensor& t : *list) t = rows_of(t, share);
-  }
-  for (QuantTensor& t : w.down) t = columns_of(t, share);
-  return w;
-}
-
-inline std::int64_t group_of(Recipe recipe) {
-  if (recipe == Recipe::fp8_block) return 128;
-  return recipe == Recipe::mxfp4_w4a16 || recipe == Recipe::mxfp4_w4a8 ? 32 : 16;
-}
-
 inline RankResult run_rank(const LayerWorld& world, Group& group, const Batch& batch, std::int64_t most_tokens) {
   const RankPlan plan = plan_rank(world.sizes, group.rank());
   const std::unique_ptr<Group> attention = group.split(plan.dp.index);
@@ -94,7 +60,7 @@ inline RankResult run_rank(const LayerWorld& world, Group& group, const Batch& b
   parts.runner = runner.get();
   parts.problem = world.problem;
   LayerSpec& layer = parts.problem.layer;
-  const Share share = share_of(layer.intermediate, group_of(world.problem.recipe), plan.expert);
+  const Share share = share_of(layer.intermediate, cut_group(world.problem.recipe), plan.expert);
   layer.intermediate = share.count();
   parts.experts = runner->prepare(parts.problem, part_of_rank(world.weights, *placement, plan, share));
   if (world.make_shared) parts.shared = world.make_shared(backend, plan);
@@ -175,17 +141,6 @@ inline std::vector<float> run_alone(LayerWorld world, const Batch& batch) {
   return run_ranks(world, {batch}).front().out;
 }
 
-// Tokens [first, first + count) of a batch.
-inline Batch part_of_batch(const Batch& batch, std::int64_t first, std::int64_t count) {
-  Batch part{count, batch.width, batch.top_k, batch.dtype, {}, {}, {}};
-  const std::int64_t bytes = dtype_bytes(batch.dtype, batch.width);
-  part.hidden.assign(batch.hidden.begin() + first * bytes, batch.hidden.begin() + (first + count) * bytes);
-  part.ids.assign(batch.ids.begin() + first * batch.top_k, batch.ids.begin() + (first + count) * batch.top_k);
-  part.weights.assign(batch.weights.begin() + first * batch.top_k,
-                      batch.weights.begin() + (first + count) * batch.top_k);
-  return part;
-}
-
 // A random layer on the `cpu` runner (`reference` for recipe f32). Its dispatch is to be set.
 struct WorldShape {
   Recipe recipe = Recipe::bf16;
@@ -218,26 +173,6 @@ inline LayerWorld make_world(const WorldShape& shape) {
 inline Batch batch_for(const LayerWorld& w, std::int64_t tokens, RoutePattern pattern, std::uint64_t seed = 5) {
   return random_batch(w.problem.layer, tokens, w.problem.recipe == Recipe::f32 ? DType::f32 : DType::bf16, pattern,
                       seed);
-}
-
-inline ParallelSizes parallel_sizes(std::int32_t tp, std::int32_t ep, std::int32_t dp, MoeA2a a2a = MoeA2a::none) {
-  ParallelSizes s;
-  s.tp = tp;
-  s.ep = ep;
-  s.dp = dp;
-  s.dp_attention = dp > 1;
-  s.a2a = a2a;
-  return resolve(s);
-}
-
-// The tokens of each dp group, uneven.
-inline std::vector<Batch> cut_batch(const Batch& batch, std::int32_t dp) {
-  std::vector<Batch> parts;
-  for (std::int32_t g = 0; g < dp; ++g) {
-    const Share s = share_of(batch.tokens, 1, {g, dp});
-    parts.push_back(part_of_batch(batch, s.begin, s.count()));
-  }
-  return parts;
 }
 
 // The part of `whole` [T, W] that a rank has to give.

@@ -21,7 +21,7 @@ class PlainWeight final : public DenseWeight {
   std::vector<float> values;  // [rows, cols]
 };
 
-class RouterBackend final : public Backend {
+class RouterBackend : public Backend {
  public:
   static constexpr std::size_t kScratchBytes = 256;
 

@@ -54,5 +54,8 @@ std::vector<Test> runner_stage_tests();
 std::vector<Test> runner_use_tests();
 std::vector<Test> runner_large_tests();
 std::vector<Test> runner_quantized_tests();
+std::vector<Test> ranks_turn_tests();
+std::vector<Test> ranks_dispatch_tests();
+std::vector<Test> ranks_nccl_tests();
 
 }  // namespace sluice::gpu_tests
