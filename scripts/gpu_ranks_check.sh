@@ -38,7 +38,7 @@ fault() {
 "$folder/nccl_probe" conformance --tp "$gpus" --limit 60 >"$log" 2>&1 &&
   passed "groups, $gpus GPUs as processes: $(grep -c ' ok$' "$log") checks" || failed "groups, GPUs as processes"
 fault kill 30 5 "rank 1"
-fault throw 30 3 "rank 1: shard 2 can't be read"
+fault throw 8 3 "rank 1: shard 2 can't be read"
 fault hang 45 5 "rank"
 fault stop 45 5 "rank"
 "$folder/gpu_tests" --filter "ranks: GPUs over NCCL" || code=1

@@ -227,13 +227,14 @@ int exit_code(int status, const comm::Board& board) {
     fail(ErrorCode::resources, "mpirun was killed by signal " + std::to_string(WTERMSIG(status)),
          "it to live as long as the ranks do, which end with it");
   }
-  // Ranks that never joined come first: mpirun ends the others for one, perhaps before they could.
+  // Ranks that never joined come first: mpirun ends the others for one, perhaps before they could. It ends them for one
+  // that was killed, too, perhaps before they noticed: then nobody knows which was the first, and all are named.
   bool joined = false;
   std::string absent, gone;
   for (int r = 0; r < board.ranks(); ++r) {
     joined = joined || board.pid(r) != 0;
     if (board.pid(r) == 0) absent += (absent.empty() ? "" : ", ") + board.describe(r);
-    if (board.gone(r) && gone.empty()) gone = board.describe(r);
+    if (board.gone(r)) gone += (gone.empty() ? "" : ", ") + board.describe(r);
   }
   const std::string cause = absent.empty() ? gone : absent;
   const std::string found = cause.empty() ? "" : ", but " + cause;

@@ -1,6 +1,7 @@
 #include "comm/nccl_comm.h"
 
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "comm/board.h"
@@ -22,7 +23,11 @@ OnDevice::OnDevice(int device) {
 OnDevice::~OnDevice() { cudaSetDevice(before_); }
 
 NcclComm::NcclComm(Group& host, int device, double timeout_seconds)
-    : nccl_(NcclLibrary::load()), host_(host), device_(device), timeout_seconds_(timeout_seconds) {
+    : nccl_(NcclLibrary::load()),
+      exceptions_(std::uncaught_exceptions()),
+      host_(host),
+      device_(device),
+      timeout_seconds_(timeout_seconds) {
   const OnDevice scope(device_);
   ncclUniqueId id = {};
   if (host_.rank() == 0) check(nccl_.get_unique_id(&id), "ncclGetUniqueId");
@@ -36,7 +41,8 @@ NcclComm::NcclComm(Group& host, int device, double timeout_seconds)
   watch_ = std::thread([this] { watch(); });
 }
 
-// Peers that never come to the end are waited for until the limit, as in any operation.
+// Peers that never come to the end are waited for until the limit, as in any operation. A rank that goes because of an
+// error waits for nobody: the error is to be told first.
 NcclComm::~NcclComm() {
   {
     const std::scoped_lock lock(mutex_);
@@ -45,6 +51,7 @@ NcclComm::~NcclComm() {
   changed_.notify_one();
   watch_.join();
   const OnDevice scope(device_);
+  if (std::uncaught_exceptions() > exceptions_) break_up(place(), "this rank has failed");
   if (broken_.empty()) {
     try {
       check(nccl_.comm_finalize(comm_), "ncclCommFinalize");

@@ -70,6 +70,7 @@ class NcclComm {
   std::string place() const;
 
   NcclLibrary nccl_;
+  const int exceptions_;  // under way when this was made
   Group& host_;
   int device_;
   ncclComm_t comm_ = nullptr;
