@@ -28,6 +28,9 @@ void Exchange::start_stream(const Response& head) {
 void Exchange::write(std::string_view part) {
   if (connection_ != nullptr) connection_->write(*this, part);
 }
+void Exchange::write_soon(std::string_view part) {
+  if (connection_ != nullptr) connection_->write_soon(*this, part);
+}
 void Exchange::end() {
   if (connection_ != nullptr) connection_->end(*this);
 }
@@ -45,6 +48,7 @@ Connection::Connection(Server& server, int socket)
 }
 
 Connection::~Connection() {
+  server_.bundler_.forget(*this);
   if (exchange_) exchange_->connection_ = nullptr;
   take_body();
   evbuffer_free(out_);
@@ -178,6 +182,17 @@ void Connection::start_stream(Exchange& exchange, const Response& head) {
 
 void Connection::write(Exchange& exchange, std::string_view part) {
   if (part.empty() || !exchange.streaming_) return;
+  add_part(exchange, part);
+  schedule_flush();
+}
+
+void Connection::write_soon(Exchange& exchange, std::string_view part) {
+  if (part.empty() || !exchange.streaming_) return;
+  add_part(exchange, part);
+  if (!flush_scheduled_ && !server_.bundler_.holds(*this)) schedule_flush();
+}
+
+void Connection::add_part(Exchange& exchange, std::string_view part) {
   largest_part_ = std::max(largest_part_, part.size());
   if (exchange.chunked_) {
     std::array<char, 24> length;
@@ -186,7 +201,6 @@ void Connection::write(Exchange& exchange, std::string_view part) {
   }
   evbuffer_add(out_, part.data(), part.size());
   if (exchange.chunked_) evbuffer_add(out_, "\r\n", 2);
-  schedule_flush();
 }
 
 void Connection::end(Exchange& exchange) {
@@ -213,6 +227,7 @@ void Connection::schedule_flush() {
 
 void Connection::flush() {
   if (state_ == State::dead) return;
+  server_.bundler_.sent(*this);
   const int written = evbuffer_get_length(out_) > 0 ? evbuffer_write(out_, socket_) : 0;
   if (written < 0 && errno != EAGAIN && errno != EINTR) return die();
   const std::size_t left = evbuffer_get_length(out_);

@@ -11,13 +11,14 @@
 #include <string>
 #include <string_view>
 
+#include "http/bundler.h"
 #include "http/server.h"
 
 struct evbuffer;
 
 namespace sluice::http {
 
-class Connection : public ParserSink {
+class Connection : public ParserSink, private Bundler::Member {
  public:
   Connection(Server& server, int socket);
   ~Connection() override;
@@ -25,6 +26,7 @@ class Connection : public ParserSink {
   void respond(Exchange& exchange, const Response& response);
   void start_stream(Exchange& exchange, const Response& head);
   void write(Exchange& exchange, std::string_view part);
+  void write_soon(Exchange& exchange, std::string_view part);
   void end(Exchange& exchange);
   bool arriving() const { return state_ == State::reading && request_begun_; }
   // The server drains: closes a connection that is between requests.
@@ -47,9 +49,11 @@ class Connection : public ParserSink {
     bool keep_alive = false, chunked = false, sized = false;
   };
   void send_head(const Request* request, const Response& response, const Framing& framing);
+  void add_part(Exchange& exchange, std::string_view part);
   void finish_exchange();
   void schedule_flush();
   void flush();
+  void send() override { flush(); }
   void next_request();
   void begin_closing();
   void die();

@@ -52,9 +52,16 @@ int port_of(int socket) {
 }  // namespace
 
 Server::Server(Loop& loop, Handler& handler, const ServerLimits& limits, const std::string& host, int port)
-    : loop_(loop), handler_(handler), limits_(limits), retry_(loop, [this] {
-        if (listener_) listener_->enable();
-      }) {
+    : loop_(loop),
+      handler_(handler),
+      limits_(limits),
+      retry_(loop,
+             [this] {
+               if (listener_) listener_->enable();
+             }),
+      parts_due_(loop, [this] { bundler_.leave(); }),
+      bundler_(std::chrono::duration_cast<Bundler::Clock::duration>(limits.part_window), Bundler::Clock::now,
+               [this](Bundler::Clock::duration after) { parts_due_.start(after); }) {
   listen(host, port);
 }
 

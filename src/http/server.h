@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "http/bundler.h"
 #include "http/loop.h"
 #include "http/message.h"
 #include "http/parser.h"
@@ -28,6 +29,7 @@ struct ServerLimits {
   Seconds request_time{30};                             // from the first byte of a request to its last
   Seconds idle_time{75};                                // between two requests, and before the first
   Seconds write_time{30};                               // without any byte of an answer being taken
+  Seconds part_window{0.004};                           // in which parts of a stream leave together; 0 = each alone
 };
 
 class Connection;
@@ -46,9 +48,11 @@ class Exchange {
 
   // The whole answer.
   void respond(const Response& response);
-  // An answer in parts: start, any number of writes, end. Parts written in one round of the loop leave together.
+  // An answer in parts: start, any number of writes, end. Parts written in one round of the loop leave together, at the
+  // end of the round; those written `soon`, in one `part_window`, unless something else of the answer leaves earlier.
   void start_stream(const Response& head);
   void write(std::string_view part);
+  void write_soon(std::string_view part);
   void end();
 
   // Called at most once, when the client has gone before the answer was complete. Not called by respond, write or end.
@@ -102,6 +106,8 @@ class Server {
   std::size_t arriving_bytes_ = 0;
   std::unique_ptr<Watch> listener_;
   Timer retry_;  // after descriptors ran out
+  Timer parts_due_;
+  Bundler bundler_;
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
 };
 

@@ -24,6 +24,11 @@ void warm_up(engine::Engine& engine) {
   engine.clear_prefix_cache();
 }
 
+double step_seconds(const engine::Engine& engine) {
+  const engine::EngineStats& stats = engine.stats();
+  return stats.prefill_seconds + stats.decode_seconds;
+}
+
 }  // namespace
 
 EngineThread::EngineThread(std::function<std::unique_ptr<engine::Engine>()> make, std::function<void()> wake)
@@ -93,6 +98,11 @@ engine::EngineStats EngineThread::stats() const {
   return stats_;
 }
 
+double EngineThread::handover_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return handover_seconds_;
+}
+
 engine::ExpertLoad EngineThread::expert_load() const {
   const std::lock_guard lock(mutex_);
   return load_;
@@ -123,11 +133,14 @@ void EngineThread::run() {
 void EngineThread::serve() {
   std::vector<Command> commands;
   while (next_commands(commands)) {
+    const Clock::time_point begin = Clock::now();
+    const double stepped = step_seconds(*engine_);
     std::vector<TicketEvent> events;
     for (Command& command : commands) apply(command, events);
     commands.clear();
     if (!engine_->idle()) step(events);
     publish(std::move(events));
+    handover_ += std::chrono::duration<double>(Clock::now() - begin).count() - (step_seconds(*engine_) - stepped);
   }
 }
 
@@ -194,6 +207,7 @@ void EngineThread::publish(std::vector<TicketEvent>&& events) {
   {
     const std::lock_guard lock(mutex_);
     stats_ = engine_->stats();
+    handover_seconds_ = handover_;
     if (load_due) load_ = std::move(load);
     events_.insert(events_.end(), std::make_move_iterator(events.begin()), std::make_move_iterator(events.end()));
   }

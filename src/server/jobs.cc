@@ -190,7 +190,8 @@ void Jobs::send(Job& job, std::size_t index, Delta& delta) {
   std::string out;
   job.reply->part(out, job, index, delta);
   choice.begun = true;
-  job.exchange->write(out);
+  if (first || !choice.open()) return job.exchange->write(out);
+  job.exchange->write_soon(out);
 }
 
 void Jobs::fail(Job& job, int status, const std::string& why) {

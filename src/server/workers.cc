@@ -1,5 +1,8 @@
 #include "server/workers.h"
 
+#include <pthread.h>
+
+#include <ctime>
 #include <utility>
 
 namespace sluice::server {
@@ -39,6 +42,18 @@ void Workers::finish() {
   }
   open_ -= std::ssize(worked);
   for (const auto& errand : worked) errand->done();
+}
+
+double Workers::cpu_seconds() const {
+  double total = 0;
+  for (const Queue& queue : queues_) {
+    clockid_t clock{};
+    timespec used{};
+    if (pthread_getcpuclockid(const_cast<std::thread&>(queue.thread).native_handle(), &clock) != 0) continue;
+    if (clock_gettime(clock, &used) != 0) continue;
+    total += static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+  }
+  return total;
 }
 
 void Workers::run(Queue& queue) {

@@ -38,6 +38,7 @@ class Workers {
   void post(Lane lane, std::unique_ptr<Errand> errand);
   void finish();                                 // calls done() of what has been worked on
   std::int64_t posted() const { return open_; }  // and not finished
+  double cpu_seconds() const;                    // processor time of the threads so far; before stop()
 
  private:
   struct Queue {

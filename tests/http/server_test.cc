@@ -203,6 +203,93 @@ TEST_F(Streaming, AReaderGetsAPartOfAnySize) {
   EXPECT_EQ(taking.body.size(), (64u << 20) + 3);
 }
 
+// A server whose parts may wait longer than any test lasts, and a client whose stream has begun.
+struct Bundling : World {
+  static ServerLimits patient() {
+    ServerLimits limits;
+    limits.part_window = Seconds(100'000);
+    return limits;
+  }
+  Server bundling{loop, handler, patient(), "127.0.0.1", 0};
+  Url there = parse_url("http://127.0.0.1:" + std::to_string(bundling.port()));
+  Client reader{loop, there, resolve(there), Seconds(600)};
+  Taking taking{loop};
+
+  void begin() {
+    reader.send("GET", "/later", {}, "", taking);
+    run_until([&] { return handler.kept != nullptr; });
+    handler.kept->start_stream({});
+    handler.kept->write_soon("first");
+    run_until([&] { return taking.body == "first"; });
+    handler.kept->write_soon("|second");
+  }
+  // What has left by now has arrived: the loop has read and written for another client meanwhile.
+  void settle() { EXPECT_EQ(ask("GET", "/x").body, "GET"); }
+};
+
+TEST_F(Bundling, APartThatFollowsWaitsAndLeavesWithTheNextThatDoesNot) {
+  begin();
+  settle();
+  EXPECT_EQ(taking.body, "first");
+  handler.kept->write("|third");
+  run_until([&] { return taking.body == "first|second|third"; });
+  handler.kept->write_soon("|fourth");
+  settle();
+  EXPECT_EQ(taking.body, "first|second|third");
+}
+
+TEST_F(Bundling, TheEndTakesEverythingAlong) {
+  begin();
+  handler.kept->end();
+  run_until([&] { return taking.done == 1; });
+  EXPECT_EQ(taking.body, "first|second");
+  EXPECT_EQ(taking.error, "");
+  Taking next(loop);
+  reader.send("GET", "/x", {}, "", next);  // on the same connection, whose last answer left just now
+  run_until([&] { return next.done == 1; });
+  EXPECT_EQ(next.body, "GET");
+  EXPECT_EQ(bundling.connections(), 1);
+}
+
+TEST_F(Bundling, AClientThatLeavesWhilePartsWaitIsForgotten) {
+  {
+    Client leaving(loop, there, resolve(there), Seconds(600));
+    Taking lost(loop);
+    leaving.send("GET", "/later", {}, "", lost);
+    run_until([&] { return handler.kept != nullptr; });
+    handler.kept->start_stream({});
+    handler.kept->write_soon("first");
+    run_until([&] { return lost.body == "first"; });
+    handler.kept->write_soon("second");
+  }
+  run_until([&] { return handler.gone == 1 && bundling.connections() == 0; });
+}
+
+TEST_F(Bundling, DrainingEndsAStreamOfWhichAPartWaits) {
+  begin();
+  bundling.drain();
+  handler.kept->end();
+  run_until([&] { return taking.done == 1 && bundling.connections() == 0; });
+  EXPECT_EQ(taking.body, "first|second");
+}
+
+TEST_F(World, APartThatWaitsLeavesByItself) {
+  Taking taking(loop);
+  client.send("GET", "/later", {}, "", taking);
+  run_until([&] { return handler.kept != nullptr; });
+  handler.kept->start_stream({});
+  std::string all;
+  for (int i = 0; i < 50; ++i) {  // whatever the moment, each arrives without another one behind it
+    for (const char* part : {"a", "b", "c"}) {
+      handler.kept->write_soon(part);
+      loop.defer([&] { loop.stop(); });
+      loop.run();
+    }
+    all += "abc";
+    run_until([&] { return taking.body == all; });
+  }
+}
+
 TEST_F(World, APortThatIsTakenIsTold) {
   try {
     const Server second(loop, handler, {}, "127.0.0.1", server->port());
