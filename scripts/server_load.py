@@ -237,7 +237,7 @@ def overhead(server):
             if ended < 200:
                 calls.add(Call(server.port, body))
     after = server.metrics()
-    part = {p: after[name] - before[name] for p in ("schedule", "execute", "sample", "output", "handover")
+    part = {p: after[name] - before[name] for p in ("schedule", "execute", "sample", "output")
             for name in [f'engine_step_seconds_total{{part="{p}"}}']}
     front = after["frontend_cpu_seconds_total"] - before["frontend_cpu_seconds_total"]
     steps = sum(part.values())

@@ -1,5 +1,6 @@
 #include "server/engine_thread.h"
 
+#include <ctime>
 #include <iterator>
 #include <utility>
 
@@ -24,9 +25,10 @@ void warm_up(engine::Engine& engine) {
   engine.clear_prefix_cache();
 }
 
-double step_seconds(const engine::Engine& engine) {
-  const engine::EngineStats& stats = engine.stats();
-  return stats.prefill_seconds + stats.decode_seconds;
+double thread_cpu_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
 }  // namespace
@@ -98,9 +100,9 @@ engine::EngineStats EngineThread::stats() const {
   return stats_;
 }
 
-double EngineThread::handover_seconds() const {
+double EngineThread::handover_cpu_seconds() const {
   const std::lock_guard lock(mutex_);
-  return handover_seconds_;
+  return handover_cpu_seconds_;
 }
 
 engine::ExpertLoad EngineThread::expert_load() const {
@@ -133,14 +135,15 @@ void EngineThread::run() {
 void EngineThread::serve() {
   std::vector<Command> commands;
   while (next_commands(commands)) {
-    const Clock::time_point begin = Clock::now();
-    const double stepped = step_seconds(*engine_);
+    const double begin = thread_cpu_seconds();
     std::vector<TicketEvent> events;
     for (Command& command : commands) apply(command, events);
     commands.clear();
+    handover_cpu_ += thread_cpu_seconds() - begin;
     if (!engine_->idle()) step(events);
+    const double made = thread_cpu_seconds();
     publish(std::move(events));
-    handover_ += std::chrono::duration<double>(Clock::now() - begin).count() - (step_seconds(*engine_) - stepped);
+    handover_cpu_ += thread_cpu_seconds() - made;
   }
 }
 
@@ -207,7 +210,7 @@ void EngineThread::publish(std::vector<TicketEvent>&& events) {
   {
     const std::lock_guard lock(mutex_);
     stats_ = engine_->stats();
-    handover_seconds_ = handover_;
+    handover_cpu_seconds_ = handover_cpu_;
     if (load_due) load_ = std::move(load);
     events_.insert(events_.end(), std::make_move_iterator(events.begin()), std::make_move_iterator(events.end()));
   }

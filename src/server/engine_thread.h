@@ -43,7 +43,7 @@ class EngineThread {
   std::vector<TicketEvent> take_events();
 
   engine::EngineStats stats() const;       // after the last step
-  double handover_seconds() const;         // between steps, for commands and events, the wake-up included
+  double handover_cpu_seconds() const;     // processor time between steps: commands, events, waking the loop
   engine::ExpertLoad expert_load() const;  // at most a quarter of a second old; exact when nothing runs
 
  private:
@@ -72,7 +72,7 @@ class EngineThread {
   std::unordered_map<std::uint64_t, Ticket> ticket_of_;
   std::unordered_map<Ticket, engine::RequestId> id_of_;
   Clock::time_point load_published_{};
-  double handover_ = 0;
+  double handover_cpu_ = 0;
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -82,7 +82,7 @@ class EngineThread {
   std::vector<Command> commands_;
   std::vector<TicketEvent> events_;
   engine::EngineStats stats_;
-  double handover_seconds_ = 0;
+  double handover_cpu_seconds_ = 0;
   engine::ExpertLoad load_;
 };
 

@@ -176,8 +176,7 @@ void ApiServer::metrics_page(const Exchange& exchange) {
   if (!options_.metrics) throw ApiError(404, "--enable-metrics is false", "", "not_found");
   metrics_.connections = http_->connections();
   metrics_.open_requests = open_requests();
-  metrics_.frontend_cpu_seconds = thread_cpu_seconds() + workers_.cpu_seconds();
-  metrics_.handover_seconds = engine_.handover_seconds();
+  metrics_.frontend_cpu_seconds = thread_cpu_seconds() + workers_.cpu_seconds() + engine_.handover_cpu_seconds();
   metrics_.resident_bytes = resident_bytes();
   reply(exchange, 200,
         prometheus_text(metrics_, engine_.stats(), engine_.expert_load(), served_ ? served_->name : "loading"),

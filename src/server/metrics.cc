@@ -89,14 +89,13 @@ void add_steps(Page& p, const Metrics& m, const engine::EngineStats& e) {
   p.head("engine_steps_total", "counter", "Steps of the engine.");
   p.row("engine_steps_total", "kind=\"prefill\"", static_cast<double>(e.prefill_steps));
   p.row("engine_steps_total", "kind=\"decode\"", static_cast<double>(e.decode_steps));
-  p.head("engine_step_seconds_total", "counter", "Where the time of the engine's thread went.");
+  p.head("engine_step_seconds_total", "counter", "Where the time of steps went.");
   p.row("engine_step_seconds_total", "part=\"schedule\"", e.time.schedule);
   p.row("engine_step_seconds_total", "part=\"execute\"", e.time.execute);
   p.row("engine_step_seconds_total", "part=\"sample\"", e.time.sample);
   p.row("engine_step_seconds_total", "part=\"output\"", e.time.output);
-  p.row("engine_step_seconds_total", "part=\"handover\"", m.handover_seconds);
   p.counter("frontend_cpu_seconds_total",
-            "Processor time of the threads for HTTP, JSON and text, system calls included.", m.frontend_cpu_seconds);
+            "Processor time of all threads for HTTP, JSON and text, and of the engine's between its steps.", m.frontend_cpu_seconds);
   p.counter("answers_written_aside_total",
             "Answers with many log-probabilities, or parts of them, written by a thread of their own.",
             static_cast<double>(m.written_aside));

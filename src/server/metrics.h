@@ -49,8 +49,7 @@ struct Metrics {
   // Set before the text is made.
   std::int64_t connections = 0;
   std::int64_t open_requests = 0;
-  double frontend_cpu_seconds = 0;  // of the threads that read requests and write answers
-  double handover_seconds = 0;      // of the engine's thread, between its steps
+  double frontend_cpu_seconds = 0;  // of all threads that read requests and write answers; between steps, the engine's
   double generation_rate = 0;       // tokens per second, between the last two log lines
   double resident_bytes = 0;
 };
