@@ -36,7 +36,7 @@ constexpr std::array kFlags = {
           "one token is generated before /ready, which takes a moment"),
     never("--skip-tokenizer-init", "", "token ids only", "requests may have ids and text alike"),
     taken("--enable-cache-report", "", "report cached tokens", "always on"),
-    only("--stream-interval", "N", "tokens between parts of a stream", "1", "every step is sent at once"),
+    only("--stream-interval", "N", "tokens between parts of a stream", "1", "every step is a part of its own"),
     taken("--watchdog-timeout", "SECONDS", "end a server that hangs", "nothing to do: use /health_generate"),
     taken("--dist-init-addr,--nccl-init-addr", "ADDRESS", "where ranks meet",
           "nothing to do: mpirun tells the ranks where they meet"),
