@@ -14,6 +14,17 @@
 namespace sluice::ckpt {
 namespace {
 
+// The data of every file.
+std::vector<ByteRange> data_of_files(const Checkpoint& checkpoint) {
+  std::vector<ByteRange> files;
+  for (const SafetensorsFile& shard : checkpoint.shards()) {
+    if (shard.tensors().empty()) continue;
+    const TensorEntry& last = shard.tensors().back();  // they are in the order of their data
+    files.emplace_back(shard.tensors().front().data, last.data + last.bytes);
+  }
+  return files;
+}
+
 bool is_of_layers(std::string_view pattern) { return pattern.find("{L}") != std::string_view::npos; }
 
 std::vector<std::string_view> patterns_of(const ExpertNames& names) {
@@ -34,19 +45,18 @@ std::vector<std::string_view> patterns_of(const ExpertNames& names) {
 }  // namespace
 
 TensorReader::TensorReader(const Checkpoint& checkpoint, NameMap names, bool ahead)
-    : checkpoint_(checkpoint), names_(std::move(names)), modules_(checkpoint), store_(std::make_shared<Store>()) {
+    : checkpoint_(checkpoint),
+      names_(std::move(names)),
+      modules_(checkpoint),
+      store_(std::make_shared<Store>()),
+      drops_(std::make_shared<PageDrops>(data_of_files(checkpoint))) {
   store_->mapping = checkpoint.mapping();
   const std::vector<SafetensorsFile>& shards = checkpoint.shards();
   if (ahead) {
     ahead_ = !std::all_of(shards.begin(), shards.end(), [](const SafetensorsFile& s) { return is_cached(s.path()); });
     return;
   }
-  for (const SafetensorsFile& shard : shards) {
-    if (shard.tensors().empty()) continue;
-    const TensorEntry& last = shard.tensors().back();  // they are in the order of their data
-    const std::byte* first = shard.tensors().front().data;
-    expect_random_reads({first, static_cast<std::size_t>(last.data + last.bytes - first)});
-  }
+  for (const ByteRange data : data_of_files(checkpoint)) expect_random_reads(data);
 }
 
 const ModuleParts* TensorReader::find(std::string_view role, std::int64_t layer) const {
@@ -211,21 +221,13 @@ void TensorReader::read_ahead(std::int64_t layer) {
 void TensorReader::release(std::int64_t layer) {
   const auto used = used_by_layer_.find(layer);
   if (used == used_by_layer_.end()) return;
-  for (const TensorEntry* tensor : used->second) drop_pages(tensor->span());
+  for (const TensorEntry* tensor : used->second) drops_->add(tensor->span());
+  drops_->flush();
 }
 
 std::function<void(const void*, std::size_t)> TensorReader::page_release() const {
-  std::vector<std::span<const std::byte>> files;
-  for (const SafetensorsFile& shard : checkpoint_.shards()) {
-    if (shard.tensors().empty()) continue;
-    const TensorEntry& last = shard.tensors().back();  // they are in the order of their data
-    files.emplace_back(shard.tensors().front().data, last.data + last.bytes);
-  }
-  return [files = std::move(files)](const void* data, std::size_t bytes) {
-    const auto* first = static_cast<const std::byte*>(data);
-    for (const std::span<const std::byte>& file : files) {
-      if (first >= file.data() && first + bytes <= file.data() + file.size()) return drop_pages({first, bytes});
-    }
+  return [drops = drops_, files = store_->mapping](const void* data, std::size_t bytes) {
+    drops->add({static_cast<const std::byte*>(data), bytes});
   };
 }
 

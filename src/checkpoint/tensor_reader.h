@@ -23,6 +23,7 @@
 #include "checkpoint/findings.h"
 #include "checkpoint/module_parts.h"
 #include "checkpoint/name_map.h"
+#include "checkpoint/page_drops.h"
 #include "checkpoint/scheme.h"
 #include "core/buffer.h"
 #include "core/function_ref.h"
@@ -75,7 +76,7 @@ class TensorReader {
   std::vector<std::string> notes() const;
   // Holds the mapped files and the aligned copies.
   std::shared_ptr<const void> keep_alive() const { return store_; }
-  // ExpertWeights::release for views into the mapped files; ignores what is not in one.
+  // ExpertWeights::release for views into the mapped files, which it keeps mapped; ignores what is not in one.
   std::function<void(const void*, std::size_t)> page_release() const;
 
  private:
@@ -97,6 +98,7 @@ class TensorReader {
   bool ahead_ = false;  // not where the page cache has everything
   ModuleIndex modules_;
   std::shared_ptr<Store> store_;
+  std::shared_ptr<PageDrops> drops_;
   std::unordered_set<const TensorEntry*> used_, used_elsewhere_;
   std::map<std::int64_t, std::vector<const TensorEntry*>> used_by_layer_;
   std::map<std::int64_t, ExpertSlice> expected_;  // by layer; the others are wanted whole

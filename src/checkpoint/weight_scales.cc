@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "checkpoint/messages.h"
+#include "checkpoint/scale_search.h"
 #include "checkpoint/weight_reader.h"
 #include "numerics/bf16.h"
 #include "numerics/fp16.h"
@@ -53,33 +54,6 @@ std::string place_text(const TensorEntry& tensor, std::int64_t i) {
   std::vector<std::int64_t> place(tensor.shape.size());
   for (std::size_t d = place.size(); d-- > 0; i /= tensor.shape[d]) place[d] = i % tensor.shape[d];
   return place.empty() ? "" : " " + shape_text(place);
-}
-
-// The first byte that `bad` is 1 for, or -1. Scales of a large layer are megabytes: a block is looked through by vector
-// instructions, which a search that may end at any byte is not.
-template <class Bad>
-std::int64_t first_bad_byte(const std::byte* data, std::int64_t count, Bad bad) {
-  constexpr std::int64_t kBlock = 4096;
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, count);
-    std::uint8_t some = 0;
-    for (std::int64_t i = begin; i < end; ++i) some |= bad(std::to_integer<std::uint8_t>(data[i]));
-    for (std::int64_t i = begin; some != 0 && i < end; ++i) {
-      if (bad(std::to_integer<std::uint8_t>(data[i])) != 0) return i;
-    }
-  }
-  return -1;
-}
-
-// A NaN, or a negative number. Zero is the scale of a block of zeros.
-std::int64_t first_bad_e4m3(const std::byte* data, std::int64_t count) {
-  return first_bad_byte(data, count, [](std::uint8_t code) -> std::uint8_t {
-    return static_cast<std::uint8_t>((code & 0x7F) == 0x7F) | static_cast<std::uint8_t>(code > 0x80);
-  });
-}
-
-std::int64_t first_bad_e8m0(const std::byte* data, std::int64_t count) {
-  return first_bad_byte(data, count, [](std::uint8_t code) { return static_cast<std::uint8_t>(code == 0xFF); });
 }
 
 std::int64_t first_bad_float(const std::byte* data, DType type, std::int64_t count) {

@@ -20,7 +20,7 @@ std::string start_line(const app::ModelFacts& f) {
       "{}: {} parameters, {}, {:.1f} bits a weight | recipe {}, runner {} | {}{} | KV {} a token{}, {} for {} tokens{} "
       "({}) "
       "| "
-      "loaded in {:.2f} s, {:.1f} GB/s",
+      "loaded in {:.3f} s, {:.2f} GB/s",
       f.architecture, human_count(static_cast<double>(f.parameters)), human_bytes(static_cast<double>(f.file_bytes)),
       f.bits_per_weight, f.recipe, f.runner, f.device, f.ranks.empty() ? "" : " | " + f.ranks,
       human_bytes(static_cast<double>(f.kv_bytes_per_token)), f.ranks.empty() ? "" : " and rank",

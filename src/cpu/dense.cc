@@ -123,7 +123,9 @@ PackedDense::PackedDense(const QuantTensor& weight, Recipe recipe)
 void PackedDense::fill(const QuantTensor& weight, const LineKernels& lines, ThreadPool& pool) {
   const std::int64_t floats = pack_scratch_floats(cols);
   const Buffer scratch = host_buffer(static_cast<std::size_t>(pool.size() * floats) * sizeof(float));
-  pool.parallel_for(layout.pairs, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+  const std::int64_t grain = packing_grain(layout.pairs, layout.bytes(), pool.size());
+  // Each thread has pages of its own but for the last few.
+  for_each_piece(pool, {1, layout.pairs, grain}, [&](std::int64_t, std::int64_t begin, std::int64_t end, int worker) {
     const PackTools tools{lines, scratch.as<float>() + worker * floats};
     for (std::int64_t p = begin; p < end; ++p) {
       const PairData to{data_.as<std::byte>() + p * layout.pair_bytes(), block_scales(p), output_scales(p), nullptr};

@@ -13,10 +13,11 @@ const LineKernels& line_kernels(Isa isa) {
     case Isa::avx2:
       return line_kernels_avx2();
     case Isa::avx512:
+      return line_kernels_avx512();
     case Isa::avx512_bf16:
       break;
   }
-  return line_kernels_avx512();
+  return line_kernels_avx512_vbmi();
 }
 
 void finish_lines() { _mm_sfence(); }

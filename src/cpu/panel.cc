@@ -24,7 +24,7 @@ void interleave_bf16(const PanelLayout& layout, const LineKernels& kernels, cons
                      std::byte* line) {
   constexpr std::int64_t kPairsOfRecord = kLineBytes / 4;
   const std::int64_t records = layout.cols / 2 / kPairsOfRecord;
-  kernels.bf16({rows.data(), records, line, 2 * kLineBytes, kPairsOfRecord * 2 * kLineBytes, ahead});
+  kernels.bf16({rows.data(), 0, records, line, 2 * kLineBytes, kPairsOfRecord * 2 * kLineBytes, ahead});
   line += records * kPairsOfRecord * 2 * kLineBytes;
   for (std::int64_t kp = records * kPairsOfRecord; kp < layout.cols / 2; ++kp, line += 2 * kLineBytes) {
     for (int r = 0; r < kPanelRows; ++r) std::memcpy(line + 4 * r, rows[r] + 4 * kp, 4);

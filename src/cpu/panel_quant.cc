@@ -8,7 +8,6 @@
 
 #include "core/error.h"
 #include "cpu/panel.h"
-#include "cpu/panel_codes.h"
 #include "cpu/stored_scale.h"
 #include "numerics/bf16.h"
 #include "numerics/e8m0.h"
@@ -134,24 +133,28 @@ struct Segment {
 // Rows that all exist, with unit column stride: nothing has to be copied.
 bool whole_rows(const Rows& rows) { return rows.count == kPanelRows && rows.w.codes.col_stride == 1; }
 
-CodeRows rows_at(const Rows& rows, std::int64_t k) {
-  const MatrixView& c = rows.w.codes;
-  const std::int64_t row_bytes = dtype_bytes(c.dtype, c.row_stride);
-  const std::byte* first = static_cast<const std::byte*>(c.data) + rows.first * row_bytes + dtype_bytes(c.dtype, k);
-  CodeRows at;
-  for (std::int64_t r = 0; r < kPanelRows; ++r) at[r] = first + r * row_bytes;
-  return at;
-}
+// The rows of codes of a panel.
+struct PanelCodes {
+  CodeRows rows;
+  std::int64_t ahead = 0;  // bytes from a row to that of the next panel
+  DType dtype;
 
-// Whole records of rows that are all there.
-LineRun line_run(const Rows& rows, const CodeRows& at, std::int64_t records, const SegmentTarget& to) {
-  const MatrixView& c = rows.w.codes;
-  return {at.data(), records, to.codes, to.pitch, to.step, dtype_bytes(c.dtype, kPanelRows * c.row_stride)};
-}
+  explicit PanelCodes(const Rows& from) : dtype(from.w.codes.dtype) {
+    const MatrixView& c = from.w.codes;
+    const std::int64_t row_bytes = dtype_bytes(dtype, c.row_stride);
+    const std::byte* first = static_cast<const std::byte*>(c.data) + from.first * row_bytes;
+    for (std::int64_t r = 0; r < kPanelRows; ++r) rows[r] = first + r * row_bytes;
+    ahead = kPanelRows * row_bytes;
+  }
+  // Whole records from column k on, of rows that are all there.
+  LineRun run(std::int64_t k, std::int64_t records, const SegmentTarget& to) const {
+    return {rows.data(), dtype == DType::e2m1 ? k / 2 : k, records, to.codes, to.pitch, to.step, ahead};
+  }
+};
 
 // One record of rows that are copies.
 LineRun line_run(const Block& block, const SegmentTarget& to) {
-  return {block.rows.data(), 1, to.codes, to.pitch, to.step, 0};
+  return {block.rows.data(), 0, 1, to.codes, to.pitch, to.step, 0};
 }
 
 // Zeros for rows and columns that don't exist.
@@ -167,11 +170,13 @@ void load_fp8(const Rows& rows, std::int64_t k, Block& block) {
 }
 
 void pack_fp8(const PanelLayout& layout, const Rows& rows, int panel, const LineKernels& lines, std::byte* records) {
+  const PanelCodes codes(rows);
+  const bool all_there = whole_rows(rows);
   for (std::int64_t k = 0; k < layout.cols; k += layout.segment_k()) {
     const Segment segment(layout, k);
     const SegmentTarget to = target_of(layout, k, panel, records);
-    const std::int64_t whole = whole_rows(rows) ? segment.whole : 0;
-    if (whole > 0) lines.fp8(line_run(rows, rows_at(rows, k), whole, to));
+    const std::int64_t whole = all_there ? segment.whole : 0;
+    if (whole > 0) lines.fp8(codes.run(k, whole, to));
     for (std::int64_t i = whole; i < segment.records; ++i) {
       Block block;
       load_fp8(rows, k + i * kStoredK, block);
@@ -252,33 +257,35 @@ void pack_fp4_record(Fp4Row row, RowState& state, const LineKernels& lines, cons
   store_fp4(lines, row.layout.format, line_run(block, to));
 }
 
-// The whole records of a segment of rows that all exist. Returns false where a scale or a block of zeros needs
-// pack_fp4_record, which then writes all of them again.
-bool pack_plain_segment(const PanelLayout& layout, const Rows& rows, const Segment& segment, const LineKernels& lines,
-                        RowState& state, const SegmentTarget& to) {
-  constexpr std::int64_t kCacheLine = 64;
-  const Fp4Layout f = fp4_layout(layout);
-  const std::int64_t first_group = segment.k / f.group;
-  ScaleRun scales;
-  scales.records = segment.whole;
-  scales.to = to.scales;
-  scales.step = to.step;
-  for (std::int64_t r = 0; r < kPanelRows; ++r) scales.rows[r] = state.scales[r] + first_group;
-  if (first_group % kCacheLine == 0) {
-    for (const std::uint8_t* s : scales.rows) __builtin_prefetch(s + kPanelRows * rows.w.block_scale.row_stride, 0, 2);
+// Rows that all exist, with their scales one after the other.
+struct PlainFp4 {
+  const PanelLayout& layout;
+  const LineKernels& lines;
+  const PanelCodes& codes;
+  std::int64_t group;
+  std::int64_t scales_ahead;  // bytes from the scales of a row to those of the next panel
+
+  // The whole records of a segment. Returns false where a scale or a block of zeros needs pack_fp4_record, which then
+  // writes all of them again.
+  bool pack(const Segment& segment, RowState& state, const SegmentTarget& to) const {
+    constexpr std::int64_t kCacheLine = 64;
+    const std::int64_t first_group = segment.k / group;
+    if (first_group % kCacheLine == 0) {
+      for (const std::uint8_t* s : state.scales) __builtin_prefetch(s + first_group + scales_ahead, 0, 2);
+    }
+    const ScaleRun scales{state.scales.data(), first_group, segment.whole, to.scales, to.step};
+    const LineRun run = codes.run(segment.k, segment.whole, to);
+    if (layout.format == Format::nvfp4) {
+      if (!lines.nvfp4_scales(scales)) return false;
+      lines.nvfp4(run);
+    } else if (!lines.mxfp4_scales(scales, state.far) || lines.mxfp4(run)) {
+      return false;
+    }
+    const std::byte* last = to.record(segment.whole - 1).scales + (kStoredK / group - 1) * kPairRows;
+    std::memcpy(state.byte.data(), last, kPanelRows);
+    return true;
   }
-  const CodeRows codes = rows_at(rows, segment.k);
-  const LineRun run = line_run(rows, codes, segment.whole, to);
-  if (layout.format == Format::nvfp4) {
-    if (!store_plain_nvfp4_scales(scales)) return false;
-    lines.nvfp4(run);
-  } else if (!store_plain_mxfp4_scales(scales, state.far) || lines.mxfp4(run)) {
-    return false;
-  }
-  const std::byte* last = to.record(segment.whole - 1).scales + (kStoredK / f.group - 1) * kPairRows;
-  std::memcpy(state.byte.data(), last, kPanelRows);
-  return true;
-}
+};
 
 void check_fp4(const PanelLayout& layout, const QuantTensor& w) {
   const std::int64_t group = fp4_layout(layout).group;
@@ -304,17 +311,18 @@ void pack_fp4(const PanelLayout& layout, const Rows& rows, int panel, const Line
   RowState state;
   state.byte.fill(f.first_byte);
   for (std::int64_t r = 0; r < rows.count; ++r) {
-    const std::int64_t row = (rows.first + r) / scales.block_rows;
+    const std::int64_t n = rows.first + r, row = scales.block_rows == 1 ? n : n / scales.block_rows;
     state.scales[r] = static_cast<const std::uint8_t*>(scales.data) + row * scales.row_stride;
   }
   const bool plain = whole_rows(rows) && scales.col_stride == 1;
+  const PanelCodes codes(rows);
+  const PlainFp4 plain_rows{layout, lines, codes, f.group, kPanelRows * scales.row_stride};
   for (std::int64_t k = 0; k < layout.cols; k += layout.segment_k()) {
     const Segment segment(layout, k);
     const SegmentTarget to = target_of(layout, k, panel, pair.records);
     std::int64_t done = 0;
-    if (plain && segment.whole > 0 && pack_plain_segment(layout, rows, segment, lines, state, to)) done = segment.whole;
+    if (plain && segment.whole > 0 && plain_rows.pack(segment, state, to)) done = segment.whole;
     state.far = state.far || done < segment.records;
-
     for (std::int64_t i = done; i < segment.records; ++i) {
       const std::int64_t at = k + i * kStoredK;
       const Fp4Row row{layout, rows, scale_table(layout.format), f, at, at / f.group};

@@ -25,6 +25,16 @@ constexpr std::int64_t piece_pairs(std::int64_t units, std::int64_t pairs, std::
   return wanted < floor ? floor : wanted < pairs ? wanted : pairs;
 }
 
+// Pairs of a piece of new memory that is packed by one thread. Two threads that are the first in a huge page at the
+// same time both clear one, so that pieces are not small; with many threads there are still some for each.
+constexpr std::int64_t packing_grain(std::int64_t pairs, std::int64_t all_bytes, int threads) {
+  constexpr std::int64_t kPieceBytes = 4 << 20, kPiecesOfWorker = 8;
+  const std::int64_t by_bytes = pairs * kPieceBytes / (all_bytes > 0 ? all_bytes : 1);
+  const std::int64_t by_threads = pairs / (kPiecesOfWorker * threads);
+  const std::int64_t grain = by_bytes < by_threads ? by_bytes : by_threads;
+  return grain > 1 ? grain : 1;
+}
+
 // Calls body(unit, first pair, last pair, worker) for all pieces. Each worker goes through a run of pieces that follow
 // each other and takes from the runs of others when its own is done. Handing out pieces in turn instead costs up to a
 // quarter of the bandwidth (docs/performance-cpu.md): every piece ends a stream, beyond whose end hardware has fetched

@@ -39,7 +39,7 @@ class Lines : public ::testing::TestWithParam<Case> {
     std::size_t space = to_.size();
     first_ = static_cast<std::byte*>(std::align(64, to_.size() - 128, start, space)) + GetParam().shift;
   }
-  LineRun run() { return {rows_.data(), kRecords, first_, kPitch, kStep, 0}; }
+  LineRun run() { return {rows_.data(), 0, kRecords, first_, kPitch, kStep, 0}; }
   const LineKernels& kernels() const { return line_kernels(GetParam().isa); }
   const std::byte* line(std::int64_t record, std::int64_t i) const { return first_ + record * kStep + i * kPitch; }
 
@@ -114,7 +114,7 @@ TEST_P(Lines, Mxfp4SeesBlocksOfZeros) {
 
 std::vector<Case> cases() {
   std::vector<Case> out;
-  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
     if (!supports(detect_features(), isa)) continue;
     for (const std::int64_t shift : {0, 3}) out.push_back({isa, shift});
   }

@@ -13,12 +13,23 @@ enum class Isa : std::uint8_t;  // features.h, whose other contents these units 
 
 // Records of one panel that follow each other: all codes of 16 rows in the order of gemm_kernels.h, without scales.
 struct LineRun {
-  const std::byte* const* rows = nullptr;  // [16] first byte of each
+  const std::byte* const* rows = nullptr;  // [16] where each begins
+  std::int64_t from = 0;                   // first byte of a row that is wanted
   std::int64_t records = 0;                // 64 bytes of each row, 32 of 4-bit codes
   std::byte* to = nullptr;                 // first line of the panel in the first record
   std::int64_t pitch = 0;                  // bytes from a line of the panel to its next
   std::int64_t step = 0;                   // bytes from record to record
   std::int64_t ahead = 0;                  // bytes from a row to what is fetched meanwhile: rows of the next panel
+};
+
+// Block scales of records that follow each other, a byte each, one after the other in every row: [groups][16 rows] in a
+// record. At most a segment (gemm_kernels.h).
+struct ScaleRun {
+  const std::uint8_t* const* rows = nullptr;  // [16] where each begins
+  std::int64_t from = 0;                      // first one that is wanted
+  std::int64_t records = 0;
+  std::byte* to = nullptr;  // first scale of the panel in the first record
+  std::int64_t step = 0;    // bytes from record to record
 };
 
 struct LineKernels {
@@ -27,6 +38,10 @@ struct LineKernels {
   void (*nvfp4)(const LineRun&) = nullptr;
   // Whether a block of 32 codes has zeros only.
   bool (*mxfp4)(const LineRun&) = nullptr;
+  // For scales that need no second look, which is almost all. Return false where there are others and then write
+  // nothing.
+  bool (*nvfp4_scales)(const ScaleRun&) = nullptr;             // positive, normal numbers
+  bool (*mxfp4_scales)(const ScaleRun&, bool& far) = nullptr;  // up to 2^125; `far` is set by one beyond 2^-40 or 2^40
 };
 
 // The table of an instruction set. The caller makes sure that the processor has it. Lines may be written past the
@@ -37,5 +52,6 @@ void finish_lines();
 const LineKernels& line_kernels_scalar();
 const LineKernels& line_kernels_avx2();
 const LineKernels& line_kernels_avx512();
+const LineKernels& line_kernels_avx512_vbmi();
 
 }  // namespace sluice::cpu

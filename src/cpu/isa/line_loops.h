@@ -5,6 +5,7 @@
 #include <emmintrin.h>
 
 #include "cpu/isa/line_kernels.h"
+#include "cpu/isa/scale_lines.h"
 
 namespace sluice::cpu {
 namespace {
@@ -90,9 +91,14 @@ struct Fp8Lines {
 template <class V>
 struct Nvfp4Lines {
   [[gnu::always_inline]] Rows4<V> operator()(const Rows4<V>& rows) {
-    const Rows4<V> r = transpose_8<V>(rows);
-    const Two<V> first = fold_halves<V>(r.v[0], r.v[1]), second = fold_halves<V>(r.v[2], r.v[3]);
-    return {{first.a, first.b, second.a, second.b}};
+    if constexpr (V::kPicksBits) {
+      return transpose_16<V>({{V::mixed_halves(rows.v[0]), V::mixed_halves(rows.v[1]), V::mixed_halves(rows.v[2]),
+                               V::mixed_halves(rows.v[3])}});
+    } else {
+      const Rows4<V> r = transpose_8<V>(rows);
+      const Two<V> first = fold_halves<V>(r.v[0], r.v[1]), second = fold_halves<V>(r.v[2], r.v[3]);
+      return {{first.a, first.b, second.a, second.b}};
+    }
   }
 };
 template <class V>
@@ -101,53 +107,79 @@ struct Mxfp4Lines {
   [[gnu::always_inline]] Rows4<V> operator()(const Rows4<V>& rows) {
     const Rows4<V> r = transpose_32<V>(rows);
     zero_block |= V::any_zero_32(magnitudes_of<V>(r));
-    const Two<V> first = split_even_odd<V>(r.v[0], r.v[1]), second = split_even_odd<V>(r.v[2], r.v[3]);
-    return {{first.a, first.b, second.a, second.b}};
+    if constexpr (V::kPicksBits) {
+      return {{V::even_then_odd(r.v[0]), V::even_then_odd(r.v[1]), V::even_then_odd(r.v[2]), V::even_then_odd(r.v[3])}};
+    } else {
+      const Two<V> first = split_even_odd<V>(r.v[0], r.v[1]), second = split_even_odd<V>(r.v[2], r.v[3]);
+      return {{first.a, first.b, second.a, second.b}};
+    }
   }
 };
 
-// `Bytes` (32 or 64) of every row, which make Bytes / 4 lines. All that a record needs of a row is read at once: rows
-// are often a power of two apart, where few lines fit into the cache at once. Sixteen rows are also more streams than
-// hardware follows, so those of the next panel are asked for.
-template <class V, int Bytes, bool Stream, class Lines>
-[[gnu::always_inline]] inline void store_record(const LineRun& run, std::int64_t record, Lines& lines) {
-  constexpr int kPieces = Bytes / 16;
-  const std::int64_t at = record * Bytes;
-  std::byte* to = run.to + record * run.step;
+// What is read at once: `Bytes` (32 or 64) of every row, which make Bytes / 4 lines of one record of `Record` bytes a
+// row, or of two.
+template <int Bytes_, int Record_>
+struct Chunk {
+  static constexpr int kBytes = Bytes_, kRecord = Record_;
+  static constexpr int kRecords = Bytes_ / Record_;
+};
+
+// The chunk that begins with `record`. All that it needs of a row is read at once: rows are often a power of two apart,
+// where few lines fit into the cache at once. Sixteen rows are also more streams than hardware follows, so those of the
+// next panel are asked for.
+template <class V, class Chunk, bool Stream, class Lines>
+[[gnu::always_inline]] inline void store_chunk(const LineRun& run, std::int64_t record, Lines& lines) {
+  constexpr int kPieces = Chunk::kBytes / 16, kPiecesOfRecord = Chunk::kRecord / 16;
+  const std::int64_t at = run.from + record * Chunk::kRecord;
   for (int quad = 0; quad < kQuads; quad += V::kLanes) {
     const std::byte* const* rows = run.rows + quad * kRowsOfQuad;
     Rows4<V> pieces[kPieces];
     for (int i = 0; i < kRowsOfQuad; ++i) {
       typename V::R of_row[kPieces];
-      V::template load<Bytes>(rows + i, at, of_row);
+      V::template load<Chunk::kBytes>(rows + i, at, of_row);
       for (int p = 0; p < kPieces; ++p) pieces[p].v[i] = of_row[p];
     }
-    if (Bytes == 64 || record % 2 == 0) {
+    if (Chunk::kBytes == 64 || record % 2 == 0) {
       for (int i = 0; i < V::kLanes * kRowsOfQuad; ++i) __builtin_prefetch(rows[i] + at + run.ahead, 0, 2);
     }
     for (int p = 0; p < kPieces; ++p) {
       const Rows4<V> out = lines(pieces[p]);
-      for (int i = 0; i < 4; ++i) V::template store<Stream>(to + (4 * p + i) * run.pitch + quad * 16, out.v[i]);
+      std::byte* to = run.to + (record + p / kPiecesOfRecord) * run.step + p % kPiecesOfRecord * 4 * run.pitch;
+      for (int i = 0; i < 4; ++i) V::template store<Stream>(to + i * run.pitch + quad * 16, out.v[i]);
     }
   }
 }
 
-template <class V, int Bytes, class Lines>
+template <class V, class Chunk, bool Stream, class Lines>
+[[gnu::always_inline]] inline std::int64_t store_chunks(const LineRun& run, std::int64_t record, Lines& lines) {
+  for (; record + Chunk::kRecords <= run.records; record += Chunk::kRecords) {
+    store_chunk<V, Chunk, Stream>(run, record, lines);
+  }
+  return record;
+}
+
+// Wide vectors have registers for two records of 4-bit codes, which takes half of the shuffles that bring 16 bytes of
+// rows together.
+template <class V, int Record, bool Stream, class Lines>
+void store_records_to(const LineRun& run, Lines& lines) {
+  std::int64_t record = 0;
+  if (V::kLanes == kQuads && Record == 32) record = store_chunks<V, Chunk<64, Record>, Stream>(run, record, lines);
+  store_chunks<V, Chunk<Record, Record>, Stream>(run, record, lines);
+}
+
+template <class V, int Record, class Lines>
 void store_records(const LineRun& run, Lines& lines) {
   constexpr std::uintptr_t kLine = 64;
   const auto address = reinterpret_cast<std::uintptr_t>(run.to);
   const bool whole_lines = (address | static_cast<std::uintptr_t>(run.pitch | run.step)) % kLine == 0;
-  if (V::kLanes == kQuads && whole_lines) {
-    for (std::int64_t i = 0; i < run.records; ++i) store_record<V, Bytes, true>(run, i, lines);
-  } else {
-    for (std::int64_t i = 0; i < run.records; ++i) store_record<V, Bytes, false>(run, i, lines);
-  }
+  if (V::kLanes == kQuads && whole_lines) return store_records_to<V, Record, true>(run, lines);
+  store_records_to<V, Record, false>(run, lines);
 }
 
-template <class V, int Bytes, template <class> class Lines>
+template <class V, int Record, template <class> class Lines>
 void store_run(const LineRun& run) {
   Lines<V> lines;
-  store_records<V, Bytes>(run, lines);
+  store_records<V, Record>(run, lines);
 }
 
 template <class V>
@@ -159,7 +191,8 @@ bool store_mxfp4(const LineRun& run) {
 
 template <class V>
 constexpr LineKernels make_line_table() {
-  return {store_run<V, 64, Bf16Lines>, store_run<V, 64, Fp8Lines>, store_run<V, 32, Nvfp4Lines>, store_mxfp4<V>};
+  return {store_run<V, 64, Bf16Lines>, store_run<V, 64, Fp8Lines>, store_run<V, 32, Nvfp4Lines>, store_mxfp4<V>,
+          store_plain_nvfp4_scales,    store_plain_mxfp4_scales};
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ namespace {
 struct Ymm {
   using R = __m256i;
   static constexpr int kLanes = 2;
+  static constexpr bool kPicksBits = false;
 
   static R low_8(R a, R b) { return _mm256_unpacklo_epi8(a, b); }
   static R low_16(R a, R b) { return _mm256_unpacklo_epi16(a, b); }

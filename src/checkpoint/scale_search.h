@@ -1,0 +1,19 @@
+// Searches block scales for values that none may have: NaN and negative numbers.
+//
+// Called by WeightReader for every scale of a checkpoint while it is loaded, from many threads. Pure functions on the
+// caller's memory, at the speed of reading it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::ckpt {
+
+// Index of the first NaN or negative number among `count` codes, or -1. Zero, of either sign, is the scale of a block
+// of zeros.
+std::int64_t first_bad_e4m3(const std::byte* codes, std::int64_t count);
+
+// Index of the first NaN, or -1.
+std::int64_t first_bad_e8m0(const std::byte* codes, std::int64_t count);
+
+}  // namespace sluice::ckpt
