@@ -51,9 +51,14 @@ class Planner {
     plan_ = {};
     rank_ = &rank;
     layer_ = ckpt::kOutsideLayers;
-    add(Role::embedding, config_.vocab, config_.hidden);
-    add(Role::final_norm, 1, config_.hidden);
-    add(config_.tied_embeddings ? Role::embedding : Role::output, config_.vocab, config_.hidden);
+    const auto own = [&](std::int64_t n, const std::vector<Share>& shares) -> Extent {
+      return {n, shares.size() > 1 ? shares[static_cast<std::size_t>(rank.attention.index)] : shares.front()};
+    };
+    const std::int64_t vocab = config_.vocab, hidden = config_.hidden;
+    add(Role::embedding, vocab, own(hidden, model::embedding_columns(source_, hidden, rank.attention)));
+    add(Role::final_norm, 1, hidden);
+    add(config_.tied_embeddings ? Role::embedding : Role::output, own(vocab, model::output_rows(vocab, rank.attention)),
+        hidden);
     for (const model::BlockSpec& block : config_.layers) {
       ++layer_;
       add_attention(block.attention);

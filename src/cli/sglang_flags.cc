@@ -31,7 +31,7 @@ constexpr std::array kFlags = {
     SglangFlag{"--pp-size,--pipeline-parallel-size", "N", "pipeline stages", Rule::only, "1",
                "there are no pipeline stages"},
     SglangFlag{"--enable-dp-lm-head", "", "data-parallel output projection", Rule::any, "",
-               "always so: logits are computed where they are sampled"},
+               "always so: logits are computed by the ranks of the group that samples them"},
     SglangFlag{"--deepep-config", "JSON", "tuning of DeepEP", Rule::any, "", kNoA2a},
     SglangFlag{"--deepep-dispatcher-output-dtype", "TYPE", "what DeepEP sends", Rule::only, "auto bf16 fp8 nvfp4",
                kNoA2a},

@@ -82,8 +82,7 @@ ExpertLoad Executor::expert_load() const {
 StepResult Executor::execute(const GroupStep& step) {
   const Stream stream;
   const std::int64_t rows = std::ssize(step.plan.logit_rows);
-  const TensorView logits =
-      samples_ ? dense_view(logits_.data(), DType::f32, rows, decoder_.config().vocab) : TensorView{};
+  const TensorView logits = dense_view(samples_ ? logits_.data() : nullptr, DType::f32, rows, decoder_.config().vocab);
   StepResult result;
   const auto start = Clock::now();
   forward(step.plan, logits, stream);

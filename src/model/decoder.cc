@@ -7,6 +7,9 @@
 namespace sluice::model {
 namespace {
 
+// Rows of logits that are gathered over ranks at a time.
+constexpr std::int64_t kGatheredRows = 64;
+
 struct Widths {
   std::int64_t query = 0;
   std::int64_t kv = 0;
@@ -109,14 +112,41 @@ void block(const Pass& p, std::int64_t layer, std::int64_t moe_index) {
   }
 }
 
+TensorView rows_from(const TensorView& v, std::int64_t first, std::int64_t rows) {
+  if (!v) return {};
+  void* const data = static_cast<std::byte*>(v.data) + dtype_bytes(v.dtype, first * v.row_stride);
+  return {data, v.dtype, rows, v.cols, v.row_stride};
+}
+
+// x = rows of the table; where it is cut, each rank looks up its columns of them.
+void embed_block(const Pass& p) {
+  const TensorView& x = p.a.x;
+  RankColumns* const columns = p.parts.embedded.get();
+  const TensorView to = columns == nullptr ? x : columns->own_part(p.a.ffn_out);
+  p.backend().embed(*p.parts.embedding, p.args.batch.token_ids, to, p.stream);
+  if (columns != nullptr) columns->gather(p.a.ffn_out, x, p.stream);
+}
+
+// Logits of normalised rows h [n, H], of which each rank has a part: in portions, which bound what lies beside them.
+void gathered_logits(const Pass& p, const TensorView& h) {
+  for (std::int64_t first = 0; first < h.rows; first += kGatheredRows) {
+    const Workspace::Scope scope(p.workspace);
+    const std::int64_t rows = std::min(kGatheredRows, h.rows - first), vocab = p.parts.config.vocab;
+    const TensorView memory = dense_view(p.workspace.take<float>(rows * vocab), DType::f32, rows, vocab);
+    p.linear(rows_from(h, first, rows), *p.parts.output, {}, p.parts.logits->own_part(memory));
+    p.parts.logits->gather(memory, rows_from(p.args.logits, first, rows), p.stream);
+  }
+}
+
 // logits [n, V] of the wanted rows.
 void output_block(const Pass& p) {
   const TensorView& logits = p.args.logits;
-  if (!logits || logits.rows == 0) return;
+  if (logits.rows == 0 || (!logits && !p.parts.logits)) return;
   const TensorView rows = dense_view(p.a.ffn_out.data, DType::f32, logits.rows, p.parts.config.hidden);
   const TensorView h = dense_view(p.a.h.data, p.a.h.dtype, logits.rows, p.parts.config.hidden);
   p.backend().gather_rows(p.a.x, p.args.logit_rows, rows, p.stream);
   p.norm(rows, p.parts.final_norm, {}, h);
+  if (p.parts.logits) return gathered_logits(p, h);
   p.linear(h, *p.parts.output, {}, logits);
 }
 
@@ -177,6 +207,10 @@ std::size_t Decoder::workspace_bytes(std::int64_t tokens, std::int64_t context) 
   const Widths w = widest(parts_->blocks);
   const std::int64_t cols = std::max({config().hidden, config().vocab, w.query, w.output, w.q_absorbed, w.dense});
   std::size_t scratch = backend().workspace_bytes(tokens, context, cols);
+  if (parts_->logits) {
+    const std::int64_t gathered = std::min(tokens, kGatheredRows) * config().vocab;
+    scratch += Workspace::rounded_bytes(static_cast<std::size_t>(gathered) * sizeof(float));
+  }
   for (const BlockWeights& block : parts_->blocks) {
     if (block.moe) scratch = std::max(scratch, block.moe->workspace_bytes(tokens));
   }
@@ -193,7 +227,7 @@ void Decoder::forward(const ForwardArgs& args, Workspace& workspace, Stream stre
   const Pass p{*parts_, args, a, workspace, stream};
   {
     const TraceSpan span(trace(), "embed");
-    backend().embed(*parts_->embedding, args.batch.token_ids, a.x, stream);
+    embed_block(p);
   }
   std::int64_t moe_index = 0;
   for (std::size_t layer = 0; layer < parts_->blocks.size(); ++layer) {

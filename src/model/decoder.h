@@ -60,9 +60,11 @@ struct ForwardArgs {
   BatchView batch;
   KvState* kv = nullptr;
   const std::int32_t* logit_rows = nullptr;  // [n] rows of the batch whose logits are wanted, device memory
-  TensorView logits;                         // [n, V] f32 out; absent = none wanted
-  RouteLog* routes = nullptr;                // nullptr = not wanted
-  StageSink* stages = nullptr;               // debugging: intermediates of the MoE layers
+  // [n, V] f32 out; absent = none wanted. Of the ranks of an attention group all give the same n, those without memory
+  // get none.
+  TensorView logits;
+  RouteLog* routes = nullptr;   // nullptr = not wanted
+  StageSink* stages = nullptr;  // debugging: intermediates of the MoE layers
 };
 
 // Sizes of what is resident, for the start line and for GB/s.

@@ -11,6 +11,7 @@
 #include "model/rope.h"
 #include "model/shared_fusion.h"
 #include "moe/input_scales.h"
+#include "moe/weight_slices.h"
 
 namespace sluice::model {
 namespace {
@@ -239,11 +240,21 @@ void load_ends(Decoder::Parts& parts, ckpt::WeightSource& source) {
   const TraceSpan span(parts.options.trace, "load embedding and output");
   const ModelConfig& c = parts.config;
   LayerLoader load(source, parts.options, ckpt::kOutsideLayers, parts.bytes.per_token);
-  parts.embedding = parts.options.backend->prepare_embedding(
-      source.tensor(role_name(Role::embedding), ckpt::kOutsideLayers, c.vocab, c.hidden));
+  const Piece& piece = parts.options.plan.attention;
+  const std::vector<Share> columns = embedding_columns(source, c.hidden, piece), rows = output_rows(c.vocab, piece);
+  QuantTensor table = source.tensor(role_name(Role::embedding), ckpt::kOutsideLayers, c.vocab, c.hidden);
+  if (columns.size() > 1) table = columns_of(table, columns[static_cast<std::size_t>(piece.index)]);
+  parts.embedding = parts.options.backend->prepare_embedding(table);
   parts.bytes.embedding = parts.embedding->resident_bytes;
   parts.final_norm = load.vector(Role::final_norm, c.hidden);
-  parts.output = load.dense(c.tied_embeddings ? Role::embedding : Role::output, c.vocab, c.hidden);
+  const Share own = rows.size() > 1 ? rows[static_cast<std::size_t>(piece.index)] : rows.front();
+  parts.output = load.dense(c.tied_embeddings ? Role::embedding : Role::output, {c.vocab, own}, c.hidden);
+  const auto over_ranks = [&](const std::vector<Share>& shares) -> std::unique_ptr<RankColumns> {
+    if (shares.size() == 1) return nullptr;
+    return std::make_unique<RankColumns>(*parts.options.backend, *parts.options.attention, shares);
+  };
+  parts.embedded = over_ranks(columns);
+  parts.logits = over_ranks(rows);
 }
 
 }  // namespace

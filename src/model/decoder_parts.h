@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/decoder.h"
+#include "model/rank_columns.h"
 
 namespace sluice::model {
 
@@ -55,9 +56,11 @@ struct BlockWeights {
 struct Decoder::Parts {
   ModelConfig config;
   DecoderOptions options;
-  std::unique_ptr<DenseWeight> embedding;  // [V, H]
+  std::unique_ptr<DenseWeight> embedding;  // [V, H], or this rank's columns of it
   Buffer final_norm;                       // [H] f32
-  std::unique_ptr<DenseWeight> output;     // [V, H]
+  std::unique_ptr<DenseWeight> output;     // [V, H], or this rank's rows of it
+  // How their outputs come together over the attention group; nullptr where they are whole.
+  std::unique_ptr<RankColumns> embedded, logits;
   std::vector<BlockWeights> blocks;
   std::vector<std::pair<RopeSpec, std::unique_ptr<RopeTable>>> ropes;
   std::vector<KvSpec> kv_specs;

@@ -50,6 +50,14 @@ AttentionPart with_repeated_kv(const AttentionSpec& spec, std::int64_t unit, con
   return {{kv * group + heads.begin, kv * group + heads.end}, {kv, kv + 1}, true, ""};
 }
 
+// Of all pieces; the whole where one would be empty.
+std::vector<Share> shares_of(std::int64_t n, std::int64_t group, const Piece& piece) {
+  if (ceil_div(n, group) < piece.count) return {{0, n}};
+  std::vector<Share> shares;
+  for (std::int32_t p = 0; p < piece.count; ++p) shares.push_back(share_of(n, group, {p, piece.count}));
+  return shares;
+}
+
 std::int64_t largest_group(const ckpt::WeightSource& source, std::int64_t layer, std::initializer_list<Role> roles) {
   std::int64_t group = 1;
   for (const Role role : roles) {
@@ -121,6 +129,17 @@ Share shared_part(const ckpt::WeightSource& source, std::int64_t layer, const De
   if (piece.whole()) return {0, spec.intermediate};
   const std::int64_t group = largest_group(source, layer, {Role::shared_gate, Role::shared_up, Role::shared_down});
   return share_of(spec.intermediate, group, piece);
+}
+
+std::vector<Share> embedding_columns(const ckpt::WeightSource& source, std::int64_t hidden, const Piece& piece) {
+  return shares_of(hidden, cut_group(stored_as(source, Role::embedding, ckpt::kOutsideLayers)), piece);
+}
+
+// Kernels pad rows to panels: as many as a panel has stay together where every rank gets some then.
+std::vector<Share> output_rows(std::int64_t vocab, const Piece& piece) {
+  constexpr std::int64_t kPanelRows = 64;
+  const bool panels = ceil_div(vocab, kPanelRows) >= piece.count;
+  return shares_of(vocab, panels ? kPanelRows : kScaledRows, piece);
 }
 
 std::vector<std::string> rank_notes(const ModelConfig& config, const ckpt::WeightSource& source, const RankPlan& plan) {

@@ -52,6 +52,12 @@ AttentionSpec spec_of_part(const AttentionSpec& spec, const AttentionPart& part)
 // Error(unsupported) when it would be empty.
 Share dense_part(const ckpt::WeightSource& source, std::int64_t layer, const DenseFfnSpec& spec, const Piece& piece);
 
+// What the ranks of an attention group hold of the table of the embedding, which is cut between columns, and of the
+// output projection, cut between rows: piece i of each. One share, the whole, where there is one rank or where some
+// would get nothing.
+std::vector<Share> embedding_columns(const ckpt::WeightSource& source, std::int64_t hidden, const Piece& piece);
+std::vector<Share> output_rows(std::int64_t vocab, const Piece& piece);
+
 // The piece of a shared expert: cut over all ranks where their partial sums are reduced anyway, whole at home
 // otherwise.
 Piece shared_piece(const RankPlan& plan);

@@ -61,7 +61,8 @@ TEST(MemoryPlan, RanksOfQuantisedModels) {
   for (const char* format : {"fp8-block", "nvfp4", "mxfp4"}) {
     SCOPED_TRACE(format);
     const sluice::testing::QuantisedModel model(toy.folder(), model::qwen3_moe_family(), format);
-    for (const ParallelSizes& sizes : kSizes) expect_plan(model.folder(), sizes, 1.08);
+    // Pieces of key and value projections are narrower than the panels they are padded to.
+    for (const ParallelSizes& sizes : kSizes) expect_plan(model.folder(), sizes, 1.13);
   }
 }
 
