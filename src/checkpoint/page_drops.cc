@@ -20,6 +20,18 @@ void drop(std::vector<ByteRange> ranges, const std::vector<ByteRange>& files) {
   for (const ByteRange range : joined_ranges(std::move(ranges), files, kGapBytes)) drop_pages(range);
 }
 
+// Parts that several threads can drop side by side.
+std::vector<ByteRange> parts_of(const std::vector<ByteRange>& ranges) {
+  constexpr std::size_t kPartBytes = 8u << 20;
+  std::vector<ByteRange> parts;
+  for (const ByteRange range : ranges) {
+    for (std::size_t at = 0; at < range.size(); at += kPartBytes) {
+      parts.push_back(range.subspan(at, std::min(kPartBytes, range.size() - at)));
+    }
+  }
+  return parts;
+}
+
 }  // namespace
 
 std::vector<ByteRange> joined_ranges(std::vector<ByteRange> ranges, const std::vector<ByteRange>& files,
@@ -55,14 +67,18 @@ void PageDrops::add(ByteRange range) {
   drop(std::move(full), files_);
 }
 
-void PageDrops::flush() {
+void PageDrops::flush(ThreadPool* pool) {
   std::vector<ByteRange> rest;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     rest = std::exchange(pending_, {});
     pending_bytes_ = 0;
   }
-  drop(std::move(rest), files_);
+  if (pool == nullptr) return drop(std::move(rest), files_);
+  const std::vector<ByteRange> parts = parts_of(joined_ranges(std::move(rest), files_, kGapBytes));
+  pool->parallel_for(static_cast<std::int64_t>(parts.size()), 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) drop_pages(parts[static_cast<std::size_t>(i)]);
+  });
 }
 
 }  // namespace sluice::ckpt

@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "core/thread_pool.h"
+
 namespace sluice::ckpt {
 
 using ByteRange = std::span<const std::byte>;
@@ -26,8 +28,8 @@ class PageDrops {
   // Drops it now or later: about kMostPendingBytes stay mapped at most. What lies between two ranges, such as the
   // scales of an expert, is dropped with them; it is read again if it was still needed.
   void add(ByteRange range);
-  // Drops all that was added.
-  void flush();
+  // Drops all that was added, by all threads of `pool` unless it is nullptr. The caller may use the pool.
+  void flush(ThreadPool* pool = nullptr);
 
   static constexpr std::size_t kMostPendingBytes = 48u << 20;
 

@@ -35,12 +35,15 @@ bool reaches(__m128i ranks, std::uint8_t worst) {
 // Whether any of the codes is bad is asked once a block.
 template <class Code>
 std::int64_t first_bad(const std::byte* codes, std::int64_t count) {
-  constexpr std::int64_t kLine = 64, kBlock = 64 * kLine;
+  constexpr std::int64_t kLine = 64, kBlock = 64 * kLine, kAhead = 2048;
   for (std::int64_t begin = 0; begin < count;) {
     const std::int64_t end = begin + kBlock < count ? begin + kBlock : count;
     __m128i worst = _mm_setzero_si128();
     std::int64_t i = begin;
-    for (; i + kLine <= end; i += kLine) worst = _mm_max_epu8(worst, worst_of_line<Code>(codes + i));
+    for (; i + kLine <= end; i += kLine) {
+      __builtin_prefetch(codes + i + kAhead);  // beyond the page, where hardware stops
+      worst = _mm_max_epu8(worst, worst_of_line<Code>(codes + i));
+    }
     if (reaches(worst, Code::kWorst)) i = begin;
     for (; i < end; ++i) {
       if (Code::rank(std::to_integer<std::uint8_t>(codes[i])) >= Code::kWorst) return i;

@@ -31,7 +31,7 @@ class Source final : public WeightSource {
   Source(const Checkpoint& checkpoint, NameMap names, const SchemeOptions& options)
       : options_(options),
         config_(QuantConfig::read(checkpoint)),
-        tensors_(checkpoint, std::move(names), options.read_ahead),
+        tensors_(checkpoint, std::move(names), options.read_ahead, options.pool),
         weights_(tensors_, config_, options_) {}
 
   bool has(std::string_view role, std::int64_t layer) const override { return tensors_.find(role, layer) != nullptr; }

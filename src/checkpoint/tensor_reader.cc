@@ -44,9 +44,10 @@ std::vector<std::string_view> patterns_of(const ExpertNames& names) {
 
 }  // namespace
 
-TensorReader::TensorReader(const Checkpoint& checkpoint, NameMap names, bool ahead)
+TensorReader::TensorReader(const Checkpoint& checkpoint, NameMap names, bool ahead, ThreadPool* pool)
     : checkpoint_(checkpoint),
       names_(std::move(names)),
+      pool_(pool),
       modules_(checkpoint),
       store_(std::make_shared<Store>()),
       drops_(std::make_shared<PageDrops>(data_of_files(checkpoint))) {
@@ -222,7 +223,7 @@ void TensorReader::release(std::int64_t layer) {
   const auto used = used_by_layer_.find(layer);
   if (used == used_by_layer_.end()) return;
   for (const TensorEntry* tensor : used->second) drops_->add(tensor->span());
-  drops_->flush();
+  drops_->flush(pool_);
 }
 
 std::function<void(const void*, std::size_t)> TensorReader::page_release() const {
@@ -232,8 +233,9 @@ std::function<void(const void*, std::size_t)> TensorReader::page_release() const
 }
 
 std::uint64_t TensorReader::bytes(std::int64_t layer) const {
-  std::uint64_t sum = 0;
-  for_each_tensor(layer, [&sum](std::span<const std::byte> bytes) { sum += bytes.size(); });
+  const auto [known, is_new] = bytes_.emplace(layer, 0);
+  std::uint64_t& sum = known->second;
+  if (is_new) for_each_tensor(layer, [&sum](std::span<const std::byte> bytes) { sum += bytes.size(); });
   return sum;
 }
 

@@ -34,7 +34,8 @@ class TensorReader {
  public:
   // `checkpoint` must outlive the reader. Without `ahead` nothing is read before it is touched,
   // and no more than that.
-  TensorReader(const Checkpoint& checkpoint, NameMap names, bool ahead = true);
+  // `pool`, which may be nullptr, helps release().
+  TensorReader(const Checkpoint& checkpoint, NameMap names, bool ahead = true, ThreadPool* pool = nullptr);
 
   // nullptr when the name map has no such role or the checkpoint no such weight.
   const ModuleParts* find(std::string_view role, std::int64_t layer) const;
@@ -67,8 +68,12 @@ class TensorReader {
   static std::uint64_t bytes_of(const ModuleParts& parts);
   const Checkpoint& checkpoint() const { return checkpoint_; }
 
-  void expect_experts(std::int64_t layer, const ExpertSlice& slice) { expected_[layer] = slice; }
+  void expect_experts(std::int64_t layer, const ExpertSlice& slice) {
+    expected_[layer] = slice;
+    bytes_.erase(layer);
+  }
   void release(std::int64_t layer);
+  // Of the layer's tensors; remembered after the first call.
   std::uint64_t bytes(std::int64_t layer) const;
   // Tensors that nobody asked for, but for those that the map ignores and the scales of KV caches.
   std::vector<std::string> unused() const;
@@ -95,6 +100,7 @@ class TensorReader {
 
   const Checkpoint& checkpoint_;
   NameMap names_;
+  ThreadPool* pool_;
   bool ahead_ = false;  // not where the page cache has everything
   ModuleIndex modules_;
   std::shared_ptr<Store> store_;
@@ -102,7 +108,8 @@ class TensorReader {
   std::unordered_set<const TensorEntry*> used_, used_elsewhere_;
   std::map<std::int64_t, std::vector<const TensorEntry*>> used_by_layer_;
   std::map<std::int64_t, ExpertSlice> expected_;  // by layer; the others are wanted whole
-  std::unordered_set<std::int64_t> read_ahead_;   // layers whose files were asked for
+  mutable std::map<std::int64_t, std::uint64_t> bytes_;
+  std::unordered_set<std::int64_t> read_ahead_;  // layers whose files were asked for
 };
 
 }  // namespace sluice::ckpt

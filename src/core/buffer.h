@@ -49,7 +49,7 @@ class Buffer {
   Deleter deleter_ = nullptr;
 };
 
-// Zeroed host memory from mmap, aligned to a page and advised to use huge pages from 4 MiB on.
+// Zeroed host memory from mmap, aligned to a page and in huge pages where there are any and it holds whole ones.
 // Throws Error(resources) naming the size.
 Buffer host_buffer(std::size_t bytes);
 

@@ -123,8 +123,8 @@ PackedDense::PackedDense(const QuantTensor& weight, Recipe recipe)
 void PackedDense::fill(const QuantTensor& weight, const LineKernels& lines, ThreadPool& pool) {
   const std::int64_t floats = pack_scratch_floats(cols);
   const Buffer scratch = host_buffer(static_cast<std::size_t>(pool.size() * floats) * sizeof(float));
-  const std::int64_t grain = packing_grain(layout.pairs, layout.bytes(), pool.size());
-  // Each thread has pages of its own but for the last few.
+  // Each thread has huge pages of its own, but for those at the ends of its run.
+  const std::int64_t grain = piece_pairs(1, layout.pairs, pool.size() * kPiecesOfWorker, 1);
   for_each_piece(pool, {1, layout.pairs, grain}, [&](std::int64_t, std::int64_t begin, std::int64_t end, int worker) {
     const PackTools tools{lines, scratch.as<float>() + worker * floats};
     for (std::int64_t p = begin; p < end; ++p) {

@@ -19,6 +19,19 @@ struct alignas(64) Run {
 
 }  // namespace
 
+std::vector<std::int64_t> packing_pieces(std::int64_t pairs, std::int64_t all_bytes, int threads) {
+  constexpr std::int64_t kPieceBytes = 4 << 20, kPiecesOfThread = 8, kParts = 8;
+  const std::int64_t by_bytes = pairs * kPieceBytes / std::max<std::int64_t>(all_bytes, 1);
+  const std::int64_t large = std::max<std::int64_t>(std::min(by_bytes, pairs / (kPiecesOfThread * threads)), 1);
+  const std::int64_t small = ceil_div(large, kParts), tail = 2 * threads * large;
+  std::vector<std::int64_t> begin = {0};
+  while (begin.back() < pairs) {
+    const std::int64_t left = pairs - begin.back();
+    begin.push_back(begin.back() + std::min(left, left > tail ? large : small));
+  }
+  return begin;
+}
+
 void for_each_piece(ThreadPool& pool, const PieceSplit& split,
                     FunctionRef<void(std::int64_t, std::int64_t, std::int64_t, int)> body) {
   const std::int64_t pieces = ceil_div(split.pairs, split.grain), count = split.units * pieces;

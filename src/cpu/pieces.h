@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/function_ref.h"
 #include "core/thread_pool.h"
@@ -25,15 +26,10 @@ constexpr std::int64_t piece_pairs(std::int64_t units, std::int64_t pairs, std::
   return wanted < floor ? floor : wanted < pairs ? wanted : pairs;
 }
 
-// Pairs of a piece of new memory that is packed by one thread. Two threads that are the first in a huge page at the
-// same time both clear one, so that pieces are not small; with many threads there are still some for each.
-constexpr std::int64_t packing_grain(std::int64_t pairs, std::int64_t all_bytes, int threads) {
-  constexpr std::int64_t kPieceBytes = 4 << 20, kPiecesOfWorker = 8;
-  const std::int64_t by_bytes = pairs * kPieceBytes / (all_bytes > 0 ? all_bytes : 1);
-  const std::int64_t by_threads = pairs / (kPiecesOfWorker * threads);
-  const std::int64_t grain = by_bytes < by_threads ? by_bytes : by_threads;
-  return grain > 1 ? grain : 1;
-}
+// Cuts pairs that are packed into new memory into pieces: where each begins, and the end of the last. Two threads that
+// are the first in a huge page at the same time both clear one, so that pieces are large; the last ones are small, so
+// that all threads end together.
+std::vector<std::int64_t> packing_pieces(std::int64_t pairs, std::int64_t all_bytes, int threads);
 
 // Calls body(unit, first pair, last pair, worker) for all pieces. Each worker goes through a run of pieces that follow
 // each other and takes from the runs of others when its own is done. Handing out pieces in turn instead costs up to a

@@ -134,9 +134,10 @@ void CpuExperts::fill(const ExpertWeights& weights, const LineKernels& lines, Th
       host_buffer(static_cast<std::size_t>(pool.size() * pack_scratch_floats(longest)) * sizeof(float));
   ExpertRelease release(weights, pairs());
   std::atomic<bool> far1{false}, far2{false};
-  const std::int64_t grain =
-      packing_grain(experts * pairs(), static_cast<std::int64_t>(in_.bytes() + out_.bytes()), pool.size());
-  pool.parallel_for(experts * pairs(), grain, [&](std::int64_t begin, std::int64_t end, int worker) {
+  const std::vector<std::int64_t> pieces =
+      packing_pieces(experts * pairs(), static_cast<std::int64_t>(in_.bytes() + out_.bytes()), pool.size());
+  pool.parallel_for(std::ssize(pieces) - 1, 1, [&](std::int64_t first, std::int64_t last, int worker) {
+    const std::int64_t begin = pieces[first], end = pieces[last];
     const PackTools tools{lines, scratch.as<float>() + worker * pack_scratch_floats(longest)};
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t e = i / pairs(), pair = i % pairs();

@@ -104,6 +104,10 @@ TEST(PageDrops, DropsAtOnceWhenManyWaitAndTheRestWhenAsked) {
   drops.add(file.bytes().first(8u << 20));
   drops.flush();
   EXPECT_LE(resident_file_kb(), whole - (7 << 10));
+  ThreadPool pool(2);
+  drops.add(file.bytes().subspan(8u << 20));
+  drops.flush(&pool);
+  EXPECT_LE(resident_file_kb(), whole - static_cast<std::int64_t>((bytes - (1u << 20)) >> 10));
 }
 
 // Anonymous memory would be zeros afterwards.

@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <string>
 
 #include "core/buffer.h"
 #include "core/error.h"
@@ -31,6 +34,34 @@ TEST(Buffer, AnImpossibleSizeIsAnErrorOfResources) {
     EXPECT_EQ(e.code(), ErrorCode::resources);
     EXPECT_NE(std::string(e.what()).find("1152921504606846976"), std::string::npos);
   }
+}
+
+bool is_mapped(const std::byte* page) {
+  unsigned char resident = 0;
+  return mincore(const_cast<std::byte*>(page), 1, &resident) == 0;
+}
+
+// Sizes below, at and above huge pages: all bytes are there, memory begins where a huge page may, and nothing of it,
+// nor of what was mapped to find that place, stays behind.
+TEST(Buffer, LargeOnesBeginAtAHugePageAndAreUnmappedWhole) {
+  constexpr std::size_t kPage = 4096, kHuge = 2u << 20;
+  for (const std::size_t bytes : {kHuge - 1, kHuge, kHuge + 1, 2 * kHuge - kPage, 3 * kHuge, 5 * kHuge + 7}) {
+    const std::byte* first = nullptr;
+    {
+      const Buffer buffer = host_buffer(bytes);
+      first = buffer.as<std::byte>();
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % (bytes >= kHuge ? kHuge : kPage), 0u) << bytes;
+      for (std::size_t i = 0; i < bytes; i += 97) ASSERT_EQ(buffer.as<char>()[i], 0) << i << " of " << bytes;
+      std::memset(buffer.data(), 1, bytes);
+      EXPECT_TRUE(is_mapped(first + (bytes - 1) / kPage * kPage));
+    }
+    for (std::size_t at = 0; at < bytes; at += kPage) ASSERT_FALSE(is_mapped(first + at)) << at << " of " << bytes;
+  }
+}
+
+TEST(Buffer, SizesThatNoSumHoldsAreErrors) {
+  EXPECT_THROW(host_buffer(std::numeric_limits<std::size_t>::max()), Error);
+  EXPECT_THROW(host_buffer(std::numeric_limits<std::size_t>::max() - (1u << 20)), Error);
 }
 
 TEST(Workspace, PiecesAreAlignedAndDisjoint) {

@@ -1,6 +1,7 @@
 // Rows > lines of panels: every table against the byte order of cpu/isa/gemm_kernels.h, element by element.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -48,6 +49,36 @@ class Lines : public ::testing::TestWithParam<Case> {
   std::array<const std::byte*, kPanelRows> rows_{};
   std::byte* first_ = nullptr;
 };
+
+// Any number of records, from any byte of the rows on, has the lines that the whole has, and no others.
+TEST_P(Lines, EveryCountFromEveryRecord) {
+  const auto all = [&](const LineRun& run) {
+    std::fill(to_.begin(), to_.end(), std::byte{0xAB});
+    kernels().nvfp4(run);
+    finish_lines();
+    std::vector<std::byte> nvfp4 = to_;
+    std::fill(to_.begin(), to_.end(), std::byte{0xAB});
+    kernels().mxfp4(run);
+    finish_lines();
+    nvfp4.insert(nvfp4.end(), to_.begin(), to_.end());
+    return nvfp4;
+  };
+  const std::vector<std::byte> whole = all(run());
+  for (std::int64_t first = 0; first < kRecords; ++first) {
+    for (std::int64_t records = 1; first + records <= kRecords; ++records) {
+      LineRun part = run();
+      part.from = 32 * first;
+      part.records = records;
+      part.to += first * kStep;
+      const std::vector<std::byte> got = all(part);
+      const auto begin = (first_ - to_.data()) + first * kStep, end = begin + (records - 1) * kStep + 7 * kPitch + 64;
+      for (std::int64_t i = 0; i < std::ssize(got); ++i) {
+        const std::int64_t at = i % std::ssize(to_);
+        ASSERT_EQ(got[i], at >= begin && at < end ? whole[i] : std::byte{0xAB}) << first << ", " << records;
+      }
+    }
+  }
+}
 
 // Line = k pair: [16 rows][2 k] of two bytes.
 TEST_P(Lines, Bf16) {
@@ -111,6 +142,92 @@ TEST_P(Lines, Mxfp4SeesBlocksOfZeros) {
     }
   }
 }
+
+// Block scales of 16 rows, of which the tables take those from kFrom on.
+class ScaleLines : public ::testing::TestWithParam<Isa> {
+ protected:
+  static constexpr std::int64_t kFrom = 3, kStep = 200, kMostBytes = 16;
+  static constexpr std::byte kUntouched{0xAB};
+
+  void fill(std::uint8_t code) {
+    for (auto& row : file_) row.fill(code);
+    to_.fill(kUntouched);
+  }
+  ScaleRun run(std::int64_t records) {
+    for (std::size_t r = 0; r < file_.size(); ++r) rows_[r] = file_[r].data();
+    return {rows_.data(), kFrom, records, to_.data(), kStep};
+  }
+  std::uint8_t& code(std::int64_t r, std::int64_t g) { return file_[r][kFrom + g]; }
+  // Group g of a file whose records have `groups` of them.
+  unsigned stored(std::int64_t r, std::int64_t g, std::int64_t groups) const {
+    return std::to_integer<unsigned>(to_[g / groups * kStep + g % groups * kPairRows + r]);
+  }
+  const LineKernels& kernels() const { return line_kernels(GetParam()); }
+
+  std::array<std::array<std::uint8_t, kFrom + kMostBytes + 1>, kPanelRows> file_{};
+  std::array<const std::uint8_t*, kPanelRows> rows_{};
+  std::array<std::byte, 4 * kStep> to_{};
+};
+
+TEST_P(ScaleLines, EveryPlaceOfEveryCount) {
+  for (const bool nvfp4 : {true, false}) {
+    const std::int64_t groups = nvfp4 ? 4 : 2;
+    for (std::int64_t records = 1; records <= 4; ++records) {
+      fill(0xFF);  // of what is not asked for: NaN in both formats
+      for (std::int64_t r = 0; r < kPanelRows; ++r) {
+        for (std::int64_t g = 0; g < groups * records; ++g) {
+          code(r, g) = static_cast<std::uint8_t>(nvfp4 ? 8 + (17 * r + 5 * g) % 119 : 87 + (17 * r + 5 * g) % 81);
+        }
+      }
+      bool far = false;
+      ASSERT_TRUE(nvfp4 ? kernels().nvfp4_scales(run(records)) : kernels().mxfp4_scales(run(records), far));
+      EXPECT_FALSE(far);
+      std::int64_t written = 0;
+      for (const std::byte b : to_) written += b != kUntouched ? 1 : 0;
+      EXPECT_LE(written, kPanelRows * groups * records);
+      for (std::int64_t r = 0; r < kPanelRows; ++r) {
+        for (std::int64_t g = 0; g < groups * records; ++g) {
+          const unsigned c = code(r, g);
+          // (1 + m / 8) * 2^(e - 7) is stored as (1 + m / 8) * 2^(8 - E), and 2^(c - 127) as 2^(127 - E).
+          const unsigned want = nvfp4 ? (15 - c / 8) * 8 + c % 8 : 254 - c;
+          ASSERT_EQ(stored(r, g, groups), want) << "row " << r << " group " << g << " of " << records << " records";
+        }
+      }
+    }
+  }
+}
+
+// One code among plain ones, in all corners of what is looked at.
+TEST_P(ScaleLines, EveryCodeIsPlainFarOrNeedsASecondLook) {
+  constexpr std::int64_t kRecordsHere = 3;
+  for (unsigned c = 0; c < 256; ++c) {
+    for (const std::int64_t r : {0, 9, 15}) {
+      for (const bool last : {false, true}) {
+        fill(0x40);
+        code(r, last ? 4 * kRecordsHere - 1 : 0) = static_cast<std::uint8_t>(c);
+        const bool plain = c >= 0x08 && c < 0x7F;  // neither zero nor denormal, negative or NaN
+        ASSERT_EQ(kernels().nvfp4_scales(run(kRecordsHere)), plain) << c;
+        EXPECT_EQ(to_[1] != kUntouched, plain) << "nothing is written where one isn't";
+        fill(127);
+        code(r, last ? 2 * kRecordsHere - 1 : 0) = static_cast<std::uint8_t>(c);
+        bool far = false;
+        ASSERT_EQ(kernels().mxfp4_scales(run(kRecordsHere), far), c <= 127 + 125) << c;
+        EXPECT_EQ(far, c <= 127 + 125 && (c < 127 - 40 || c > 127 + 40)) << c;
+        EXPECT_EQ(to_[1] != kUntouched, c <= 127 + 125);
+      }
+    }
+  }
+}
+
+std::vector<Isa> supported() {
+  std::vector<Isa> out;
+  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+    if (supports(detect_features(), isa)) out.push_back(isa);
+  }
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ScaleLines, ::testing::ValuesIn(supported()));
 
 std::vector<Case> cases() {
   std::vector<Case> out;

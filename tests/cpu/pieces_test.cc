@@ -46,6 +46,32 @@ TEST(Pieces, EveryPairOfEveryUnitOnce) {
 
 TEST(Pieces, NothingToDo) { EXPECT_TRUE(pieces_of(2, {0, 5, 1}).empty()); }
 
+// Every pair once, large pieces first and none larger than asked, small ones for the end.
+TEST(PackingPieces, CoverAllPairsAndGetSmaller) {
+  constexpr std::int64_t kMb = 1 << 20;
+  for (const int threads : {1, 2, 16, 128}) {
+    for (const std::int64_t pairs : {1, 5, 64, 7168}) {
+      for (const std::int64_t bytes : {pairs, 100 * kMb, 4000 * kMb}) {
+        const std::vector<std::int64_t> begin = packing_pieces(pairs, bytes, threads);
+        ASSERT_GE(begin.size(), 2u);
+        EXPECT_EQ(begin.front(), 0);
+        EXPECT_EQ(begin.back(), pairs);
+        for (std::size_t i = 1; i < begin.size(); ++i) {
+          const std::int64_t size = begin[i] - begin[i - 1];
+          ASSERT_GT(size, 0);
+          EXPECT_LE(size * bytes / pairs, std::max(4 * kMb, bytes / pairs)) << "one pair or 4 MB at most";
+          EXPECT_LE(size, i > 1 ? begin[i - 1] - begin[i - 2] : pairs);
+        }
+      }
+    }
+  }
+  // 100 MB in 800 pairs for two threads: pieces of 4 MB, but the last 16 MB in eighths of that.
+  const std::vector<std::int64_t> begin = packing_pieces(800, 100 * kMb, 2);
+  EXPECT_EQ(begin[1], 32);
+  EXPECT_EQ(begin[begin.size() - 1] - begin[begin.size() - 2], 4);
+  EXPECT_GE(std::count_if(begin.begin(), begin.end(), [](std::int64_t b) { return b > 800 - 128; }), 2 * 8);
+}
+
 // One thread meets all pieces in the order of memory.
 TEST(Pieces, OneWorkerGoesInOrder) {
   std::int64_t next = 0;

@@ -22,7 +22,7 @@ def test_nothing_but_the_table_leaves_a_unit(unit):
     assert leaving == [f"sluice::cpu::ops_kernels_{unit}()"]
 
 
-@pytest.mark.parametrize("unit", ["scalar", "avx2", "avx512"])
+@pytest.mark.parametrize("unit", ["scalar", "avx2", "avx512", "avx512_vbmi"])
 def test_nothing_but_the_table_leaves_a_unit_of_lines(unit):
     lines = output_of("nm", "-C", "--defined-only", OBJECTS / f"lines_{unit}.cc.o").splitlines()
     leaving = [line.split(" ", 2)[2] for line in lines if not line.split(" ", 2)[1].islower()]
