@@ -29,7 +29,7 @@ struct ServerLimits {
   Seconds request_time{30};                             // from the first byte of a request to its last
   Seconds idle_time{75};                                // between two requests, and before the first
   Seconds write_time{30};                               // without any byte of an answer being taken
-  Seconds part_window{0.004};                           // in which parts of a stream leave together; 0 = each alone
+  Seconds part_window{0.005};                           // in which parts of a stream leave together; 0 = each alone
 };
 
 class Connection;

@@ -95,7 +95,8 @@ void add_steps(Page& p, const Metrics& m, const engine::EngineStats& e) {
   p.row("engine_step_seconds_total", "part=\"sample\"", e.time.sample);
   p.row("engine_step_seconds_total", "part=\"output\"", e.time.output);
   p.counter("frontend_cpu_seconds_total",
-            "Processor time of all threads for HTTP, JSON and text, and of the engine's between its steps.", m.frontend_cpu_seconds);
+            "Processor time of all threads for HTTP, JSON and text, and of the engine's between its steps.",
+            m.frontend_cpu_seconds);
   p.counter("answers_written_aside_total",
             "Answers with many log-probabilities, or parts of them, written by a thread of their own.",
             static_cast<double>(m.written_aside));
