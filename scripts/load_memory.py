@@ -2,12 +2,14 @@
 """Memory and time of loading: writes a synthetic checkpoint and loads it while watching the process.
 
     python scripts/load_memory.py [--format bf16 fp8-block nvfp4 mxfp4] [--gb 2] [--repeat 3] [--mapped-mb 256]
-                                   [--folder DIR] [--keep]
+                                   [--write-mb 64] [--folder DIR] [--keep]
 
 Prints one row a format: the most anonymous memory while loading, as a share of the bytes of the file (which are those
 of the prepared weights, but for fillings); the most pages of mapped files; and the speed of loading against the speed
 at which as many threads copy the same files from the page cache, measured before and after. Loading also needs as much
-memory that nobody used before, so the speed of that is given as well. Exits with 1 where memory is beyond its bound. The checkpoint is a Qwen3-MoE of 64 experts with random weights; its text is of no interest.
+memory that nobody used before, so the speed of that is given as well. Exits with 1 where memory is beyond its bound.
+The checkpoint is a Qwen3-MoE of 64 experts with random weights; its text is of no interest. Its files are written
+--write-mb at a time (0: tensor by tensor), which decides how large the pages are that the page cache keeps them in.
 Needs numpy; SLUICE_BUILD_DIR names the build (default: build/cpu).
 """
 
@@ -78,7 +80,7 @@ def layer_tensors(fmt, layer):
     return tensors
 
 
-def write_file(path, tensors):
+def write_file(path, tensors, write_bytes):
     size = lambda t: int(np.prod(t[2], dtype=np.int64)) * {"BF16": 2, "F32": 4}.get(t[1], 1)
     tensors = sorted(tensors, key=lambda t: -{"BF16": 2, "F32": 4}.get(t[1], 1))
     header, at = {}, 0
@@ -88,7 +90,7 @@ def write_file(path, tensors):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     made = {}
-    with open(path, "wb") as file:
+    with open(path, "wb", buffering=write_bytes) as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for t in tensors:
             key = (t[3], size(t))
@@ -113,7 +115,7 @@ def quantization(fmt, layers):
                 "dynamic": False, "scale_dtype": "torch.uint8"}}}}
 
 
-def write_checkpoint(fmt, folder, total_bytes):
+def write_checkpoint(fmt, folder, total_bytes, write_bytes):
     base = ROOT / "models" / "qwen3_moe"
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
@@ -133,7 +135,7 @@ def write_checkpoint(fmt, folder, total_bytes):
     for number in range(layers):
         tensors = layer_tensors(fmt, number) + (outside if number == 0 else [])
         name = f"model-{number + 1:05}-of-{layers:05}.safetensors"
-        write_file(folder / name, tensors)
+        write_file(folder / name, tensors, write_bytes)
         weight_map.update({t[0]: name for t in tensors})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
@@ -267,6 +269,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--mapped-mb", type=float, default=MOST_MAPPED_MB, help="most mapped pages")
+    parser.add_argument("--write-mb", type=int, default=64, help="MB that are written at a time; 0: a tensor")
     parser.add_argument("--folder", type=pathlib.Path)
     parser.add_argument("--keep", action="store_true")
     args = parser.parse_args()
@@ -276,7 +279,7 @@ def main():
         for fmt in args.format:
             folder = root / fmt
             if not folder.exists():
-                write_checkpoint(fmt, folder, args.gb * 1e9)
+                write_checkpoint(fmt, folder, args.gb * 1e9, args.write_mb << 20)
             good = measure(fmt, folder, args.threads, args.repeat, args.mapped_mb) and good
             if not args.keep:
                 shutil.rmtree(folder)
