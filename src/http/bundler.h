@@ -3,7 +3,7 @@
 //
 // A part leaves at once, with those that wait, when the last time was a window ago or longer: who makes parts slowly
 // never waits. For parts behind which none comes there is a timer, one for all connections, which starts with the first
-// part that waits and sends all that do: none waits longer than a window. In steady streams it does not run. Owned by
+// part that waits and sends all that do: none waits longer than a window. In steady streams it finds none. Owned by
 // Server; the loop's thread only. The time and the timer are passed in.
 #pragma once
 
