@@ -31,7 +31,7 @@ class PageDrops {
   // Drops all that was added, by all threads of `pool` unless it is nullptr. The caller may use the pool.
   void flush(ThreadPool* pool = nullptr);
 
-  static constexpr std::size_t kMostPendingBytes = 48u << 20;
+  static constexpr std::size_t kMostPendingBytes = 24u << 20;
 
  private:
   std::vector<ByteRange> files_;
