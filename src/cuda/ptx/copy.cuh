@@ -63,8 +63,12 @@ __device__ __forceinline__ void store_matrix_transposed(std::uint32_t row, std::
                : "memory");
 }
 
-__device__ __forceinline__ void store_shared(std::uint32_t to, std::uint32_t value) {
-  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
+// The same as they are: element (i, j) of a matrix ends in its row i at element j.
+__device__ __forceinline__ void store_matrix(std::uint32_t row, std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                                             std::uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(a), "r"(b), "r"(c),
+               "r"(d)
+               : "memory");
 }
 
 __device__ __forceinline__ void store_shared(std::uint32_t to, std::int32_t a, std::int32_t b, std::int32_t c,

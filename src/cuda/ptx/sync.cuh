@@ -123,6 +123,21 @@ __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* flag)
   return value;
 }
 
+// The same without the order that load_acquire gives: for a loop that ends with one.
+__device__ __forceinline__ std::uint32_t load_relaxed(const std::uint32_t* flag) {
+  std::uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value;
+}
+
+// Until the flag has reached `value`; what was written before it was raised is visible then. An acquiring load drops
+// the multiprocessor's L1 cache, so the loop has none.
+__device__ __forceinline__ void wait_for_count(const std::uint32_t* flag, std::uint32_t value) {
+  while (load_relaxed(flag) < value) {
+  }
+  load_acquire(flag);
+}
+
 // ---- Dependent launch -----------------------------------------------------------------------------------------------
 
 // Until the kernel before has finished and its writes are visible.

@@ -21,6 +21,9 @@ __device__ __forceinline__ float gate_curve(const GateCurve& c, float gate, floa
   return s * (u + c.up_shift);
 }
 
+// The same bits where `c.plain`.
+__device__ __forceinline__ float plain_curve(float gate, float up) { return gate * sigmoid(gate) * (up + 0.0f); }
+
 __device__ __forceinline__ float other_activation(const ActivationSpec& spec, float gate, float up) {
   if (spec.kind == ActivationKind::relu2) {
     const float positive = up < 0.0f ? 0.0f : up;

@@ -29,6 +29,7 @@ struct GemmSide {
 // (clamp(up, +-up_limit) + up_shift); other kinds have a function of their own.
 struct GateCurve {
   float a1, a3, gate_limit, cap, up_limit, up_shift;
+  bool plain;  // swiglu: a1 = 1, all else without effect
 };
 
 struct GemmArgs {
@@ -101,8 +102,14 @@ struct SharedLayout {
   static constexpr int kEmpty = kFull + 8 * kStages;
   static constexpr int kReduceFull = kEmpty + 8 * kStages;
   static constexpr int kReduceEmpty = kReduceFull + 8;
-  static constexpr int kBytes = kReduceEmpty + 8;
+  static constexpr int kTermsFull = kReduceEmpty + 8;
+  static constexpr int kTermsEmpty = kTermsFull + 8;
+  static constexpr int kBytes = kTermsEmpty + 8;
+  // Scales, then biases of the rows of an item (gemm_pairs.cuh), in the place of the scales that fp8_block alone has.
+  static constexpr int kTerms = kScales;
+  static constexpr int kTermsEach = kTileRecords * kRecordRows * 4;
   static_assert(kBytes <= kLimit && kStages >= 4);
+  static_assert(!kPaired || 2 * kTermsEach <= kStages * kScaleBytes);
 };
 
 }  // namespace sluice::cuda::sm90

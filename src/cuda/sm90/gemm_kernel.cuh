@@ -27,13 +27,13 @@ __device__ __forceinline__ Place place_of_block() {
   return {split == 1 ? 0 : ptx::cluster_rank(), split};
 }
 
-template <int NT>
+template <int NT, Format F>
 __device__ __forceinline__ void init_barriers(std::uint32_t base, std::uint32_t split) {
   using S = SharedLayout<NT>;
   constexpr std::uint32_t kWarps = kConsumers / 32;
   for (int s = 0; s < S::kStages; ++s) {
     ptx::mbarrier_init(base + S::kFull + 8 * s, 2);
-    ptx::mbarrier_init(base + S::kEmpty + 8 * s, S::kCluster * kWarps);
+    ptx::mbarrier_init(base + S::kEmpty + 8 * s, stage_releases<NT, F>());
   }
   // Of two blocks with items in common, the second has a reader more: its loader of weights.
   constexpr std::uint32_t kReaders = 1 + kWarps + S::kStoringWarps;
@@ -43,6 +43,8 @@ __device__ __forceinline__ void init_barriers(std::uint32_t base, std::uint32_t 
   }
   ptx::mbarrier_init(base + S::kReduceFull, 1);
   ptx::mbarrier_init(base + S::kReduceEmpty, kWarps);
+  ptx::mbarrier_init(base + S::kTermsFull, 1);
+  ptx::mbarrier_init(base + S::kTermsEmpty, kConsumers);
   ptx::fence_mbarrier_init();
 }
 
@@ -114,8 +116,7 @@ __device__ __forceinline__ void load_tokens(const GemmArgs& args, const Place& p
     const std::int32_t step = stage_blocks<NT>(side);
     if (w.side == 1 && args.wait_ready) {
       const std::uint32_t parts = args.sides[0].tiles * kParts;
-      while (ptx::load_acquire(args.routes.ready + w.token_tile) < parts) {
-      }
+      ptx::wait_for_count(args.routes.ready + w.token_tile, parts);
       ptx::fence_async_global();
     }
     for (std::int32_t kb = range.begin; kb < range.end; kb += step) {
@@ -206,7 +207,7 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
   const Place place = place_of_block();
   const std::int32_t lane = threadIdx.x % 32;
   const std::int32_t warp = threadIdx.x / 32;
-  if (threadIdx.x == 0) init_barriers<NT>(base, place.split);
+  if (threadIdx.x == 0) init_barriers<NT, F>(base, place.split);
   if (place.split > 1) {
     ptx::cluster_sync();
   } else {

@@ -20,15 +20,22 @@ struct Consumer {
   std::int32_t lane;
 };
 
-// In a pair the other block writes into this one's stages too. The other lanes may have read scales there.
-template <int NT>
+// Arrivals that free a stage. In fp8_block every lane reads scales there, and arrives for itself: racecheck does not
+// follow an arrival for a whole warp.
+template <int NT, Format F>
+__host__ __device__ constexpr std::uint32_t stage_releases() {
+  constexpr std::uint32_t kWarps = kConsumers / 32;
+  return kWarps * ((F == Format::fp8_block ? 32 : 1) + SharedLayout<NT>::kCluster - 1);
+}
+
+// In a pair the other block writes into this one's stages too.
+template <int NT, Format F>
 __device__ __forceinline__ void release_stage(const Consumer& c, std::uint32_t stage) {
   __syncwarp();
   const std::uint32_t empty = c.base + SharedLayout<NT>::kEmpty + 8 * stage;
-  if constexpr (SharedLayout<NT>::kPaired) {
-    if (c.lane < 2) ptx::mbarrier_arrive_remote(ptx::cluster_address(empty, c.lane));
-  } else {
-    if (c.lane == 0) ptx::mbarrier_arrive(empty);
+  if (F == Format::fp8_block || c.lane == 0) ptx::mbarrier_arrive(empty);
+  if (SharedLayout<NT>::kPaired && c.lane == 1) {
+    ptx::mbarrier_arrive_remote(ptx::cluster_address(empty, ptx::cluster_rank() ^ 1));
   }
 }
 
@@ -74,14 +81,14 @@ __device__ __forceinline__ void multiply_bf16(const Consumer& c, RingCursor<Shar
       multiply_block<NT, N, ptx::Operand::bf16>(c, ring.stage, 0, 2 * c.group + m, acc[m], true);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
-    if (i > 0) release_stage<NT>(c, previous);
+    if (i > 0) release_stage<NT, Format::bf16>(c, previous);
     previous = ring.stage;
     ring.advance();
   }
   ptx::wgmma_wait<0>();
 #pragma unroll
   for (int m = 0; m < 2; ++m) ptx::keep_in_registers(acc[m]);
-  if (blocks > 0) release_stage<NT>(c, previous);
+  if (blocks > 0) release_stage<NT, Format::bf16>(c, previous);
 }
 
 // acc += chain * scales of the segment; row halves r and r + 8 of the fragment have a weight scale each.
@@ -130,7 +137,7 @@ __device__ __forceinline__ void multiply_fp8(const Consumer& c, RingCursor<Share
     ptx::wgmma_wait<0>();
     ptx::keep_in_registers(chain[1]);
     promote<NT, N, F>(c, ring.stage, 0, 2 * c.group, chain[1], acc[1]);
-    release_stage<NT>(c, ring.stage);
+    release_stage<NT, F>(c, ring.stage);
     ring.advance();
   }
 }
@@ -174,7 +181,7 @@ __device__ __forceinline__ void multiply_half_stage(const Consumer& c, RingCurso
       promote<NT, NT, F>(c, ring.stage, i, weight_scale, chain[i], acc[0]);
     }
   }
-  release_stage<NT>(c, ring.stage);
+  release_stage<NT, F>(c, ring.stage);
   ring.advance();
 }
 

@@ -102,25 +102,57 @@ __device__ __forceinline__ void load_share(std::uint32_t to, const void* from, s
   }
 }
 
+// Whether the epilogue finds scales and biases of the packed rows in shared memory. Not in fp8_block, whose block
+// scales take their place; biases are read from global memory there.
+template <Format F>
+__device__ __forceinline__ bool has_terms(const GemmSide& side) {
+  if constexpr (F == Format::fp8_block) return false;
+  return F == Format::fp8_tensor || side.bias != nullptr;
+}
+
+// Scales and biases of an item's rows. One thread, before the item's last K block is loaded: then nobody can be done
+// with this item while others still read those of the item before.
+template <Format F>
+__device__ __forceinline__ void load_terms(const GemmSide& side, const WorkItem& w, std::uint32_t base,
+                                           std::uint32_t& phase) {
+  using S = SharedLayout<128>;
+  if (!has_terms<F>(side)) return;
+  const std::int64_t rows = static_cast<std::int64_t>(side.records) * kRecordRows;
+  const std::int32_t first = w.row_tile * kTileRecords * kRecordRows;
+  const std::uint32_t bytes = min(static_cast<std::int32_t>(rows) - first, kTileRecords * kRecordRows) * 4;
+  const bool biases = side.bias != nullptr;
+  ptx::mbarrier_wait(base + S::kTermsEmpty, phase ^ 1);
+  ptx::mbarrier_arrive_expect(base + S::kTermsFull, bytes * ((F == Format::fp8_tensor) + biases));
+  if constexpr (F == Format::fp8_tensor) {
+    ptx::bulk_load(base + S::kTerms, side.row_scale + w.expert * rows + first, bytes, base + S::kTermsFull);
+  }
+  if (biases) {
+    ptx::bulk_load(base + S::kTerms + S::kTermsEach, side.bias + w.expert * rows + first, bytes, base + S::kTermsFull);
+  }
+  phase ^= 1;
+}
+
 // The K blocks of one item.
 template <Format F>
 __device__ __forceinline__ void load_weights_of(const GemmArgs& args, const WorkItem& w, std::uint32_t rank,
-                                                std::uint32_t base, RingCursor<SharedLayout<128>::kStages>& ring) {
+                                                std::uint32_t base, RingCursor<SharedLayout<128>::kStages>& ring,
+                                                std::uint32_t& terms_phase) {
   using S = SharedLayout<128>;
   const GemmSide& side = args.sides[w.side];
   const TileSource source = tile_source(side, w);
   const Share share(source.bytes / kRecordBytes, rank, w.common, kCommonWeights);
-  const bool scales = F == Format::fp8_block && (share.both ? rank == 0 : share.count > 0);
   const std::uint32_t arriving = share.both || share.count > 0 ? source.bytes + (F == Format::fp8_block ? 16 : 0) : 0;
+  const bool scales = F == Format::fp8_block && arriving > 0;
   const std::uint8_t* codes = source.codes + share.first * kRecordBytes;
   for (std::int32_t kb = 0; kb < side.k_blocks; ++kb) {
     const std::uint32_t full = base + S::kFull + 8 * ring.stage;
     ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
+    if (kb + 1 == side.k_blocks) load_terms<F>(side, w, base, terms_phase);
     ptx::mbarrier_arrive_expect(full, arriving);
     load_share(base + S::kA + ring.stage * S::kStageA + share.first * kRecordBytes,
                codes + static_cast<std::int64_t>(kb) * source.stride, share.count * kRecordBytes, full, share.both);
     if (scales) {
-      load_share(base + S::kScales + ring.stage * S::kScaleBytes, source.scale + kb * 4, 16, full, share.both);
+      ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes, source.scale + kb * 4, 16, full);
     }
     ring.advance();
   }
@@ -131,9 +163,10 @@ template <Format F>
 __device__ __forceinline__ void load_weights_paired(const GemmArgs& args, std::uint32_t rank,
                                                     const unsigned char* shared, std::uint32_t base) {
   RingCursor<SharedLayout<128>::kStages> ring;
+  std::uint32_t terms_phase = 0;
   if (rank != 0) {
     ItemReader<128, false> items(shared, base, true, true);
-    for (WorkItem w; items.expect(), items.next(w);) load_weights_of<F>(args, w, rank, base, ring);
+    for (WorkItem w; items.expect(), items.next(w);) load_weights_of<F>(args, w, rank, base, ring, terms_phase);
     return;
   }
   const PairList work(args);
@@ -142,7 +175,7 @@ __device__ __forceinline__ void load_weights_paired(const GemmArgs& args, std::u
     WorkItem a, b;
     if (!work.items(at.index(), a, b)) continue;
     queues.put(a, b);
-    load_weights_of<F>(args, a, rank, base, ring);
+    load_weights_of<F>(args, a, rank, base, ring, terms_phase);
   }
   queues.put({-1, 0, 0, 0, 0, 0, 0}, {-1, 0, 0, 0, 0, 0, 0});
 }
@@ -160,22 +193,24 @@ __device__ __forceinline__ void load_tokens_paired(const GemmArgs& args, std::ui
     const GemmSide& side = args.sides[w.side];
     const std::uint32_t groups = (w.rows + kRowGroup - 1) / kRowGroup;
     const Share share(groups, rank, w.common, kCommonTokens);
-    if (w.side == 1 && args.wait_ready && share.count > 0) {
+    if (w.side == 1 && args.wait_ready && groups > 0) {
       const std::uint32_t parts = args.sides[0].tiles * 2;  // one a warpgroup
-      while (ptx::load_acquire(args.routes.ready + w.token_tile) < parts) {
-      }
+      ptx::wait_for_count(args.routes.ready + w.token_tile, parts);
       ptx::fence_async_global();
     }
     for (std::int32_t kb = 0; kb < side.k_blocks; ++kb) {
       const std::uint32_t full = base + S::kFull + 8 * ring.stage;
-      const std::int64_t row = kb * args.padded_rows + w.first_row + share.first * kRowGroup;
+      const std::int64_t row = kb * args.padded_rows + w.first_row;
       ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
       ptx::mbarrier_arrive_expect(full, groups * (kGroupBytes + kScaleBytes));
-      load_share(base + S::kB + ring.stage * S::kStageB + share.first * kGroupBytes, side.image + row * kBlockBytes,
-                 share.count * kGroupBytes, full, share.both);
+      load_share(base + S::kB + ring.stage * S::kStageB + share.first * kGroupBytes,
+                 side.image + row * kBlockBytes + share.first * kGroupBytes, share.count * kGroupBytes, full,
+                 share.both);
       if constexpr (F == Format::fp8_block) {
-        load_share(base + S::kScales + ring.stage * S::kScaleBytes + 16 + share.first * kScaleBytes,
-                   side.image_scale + row, share.count * kScaleBytes, full, share.both);
+        if (groups > 0) {
+          ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes + 16, side.image_scale + row,
+                         groups * kScaleBytes, full);
+        }
       }
       ring.advance();
     }

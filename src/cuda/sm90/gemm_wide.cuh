@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/sm90/gemm_epilogue.cuh"
+#include "cuda/sm90/gemm_pairs.cuh"
 
 namespace sluice::cuda::sm90 {
 
@@ -47,13 +48,13 @@ __device__ __forceinline__ void multiply_wide_bf16(const Consumer& c, WideRing& 
     }
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
-    if (n > 0) release_stage<kWideTokens>(c, previous);
+    if (n > 0) release_stage<kWideTokens, Format::bf16>(c, previous);
     previous = ring.stage;
     ring.advance();
   }
   ptx::wgmma_wait<0>();
   ptx::keep_in_registers(acc);
-  release_stage<kWideTokens>(c, previous);
+  release_stage<kWideTokens, Format::bf16>(c, previous);
 }
 
 template <Format F>
@@ -100,7 +101,7 @@ __device__ __forceinline__ void multiply_wide_fp8(const Consumer& c, WideRing& r
       ptx::keep_in_registers(chain);
       promote_wide<F>(c, ring.stage, half, chain, acc);
     }
-    release_stage<kWideTokens>(c, ring.stage);
+    release_stage<kWideTokens, F>(c, ring.stage);
     ring.advance();
   }
 }
@@ -125,39 +126,59 @@ __device__ __forceinline__ WideTokens wide_rows(const Consumer& c, const GemmSid
   return t;
 }
 
-// Scales (fp8_tensor) and bias on the 8 packed rows of 16 that start at `packed_row`: d[e] for the token rows.
+// Scales (fp8_tensor) and bias on the 8 packed rows of the tile that start at `row`: d[e] for the token rows.
 template <Format F>
 __device__ __forceinline__ void finish_wide(const Consumer& c, const GemmSide& side, const WorkItem& w,
-                                            const WideTokens& t, std::int32_t packed_row, float* d) {
-  const std::int64_t rows = static_cast<std::int64_t>(side.records) * kRecordRows;
-  const std::int64_t at = w.expert * rows + packed_row + 2 * (c.lane & 3);
+                                            const WideTokens& t, std::int32_t row, float* d) {
+  const auto* terms = reinterpret_cast<const float2*>(c.shared + WideShared::kTerms + 4 * row + 8 * (c.lane & 3));
   if constexpr (F == Format::fp8_tensor) {
-    const float2 s = __ldg(reinterpret_cast<const float2*>(side.row_scale + at));
+    const float2 s = *terms;
 #pragma unroll
     for (int e = 0; e < 4; ++e) d[e] = __fmul_rn(__fmul_rn(d[e], t.scale[e / 2]), e % 2 == 0 ? s.x : s.y);
   }
   if (side.bias != nullptr) {
-    const float2 b = __ldg(reinterpret_cast<const float2*>(side.bias + at));
+    float2 b;
+    if constexpr (F == Format::fp8_block) {
+      const std::int64_t rows = static_cast<std::int64_t>(side.records) * kRecordRows;
+      const std::int64_t at = w.expert * rows + w.row_tile * kTileRecords * kRecordRows + row + 2 * (c.lane & 3);
+      b = __ldg(reinterpret_cast<const float2*>(side.bias + at));
+    } else {
+      b = terms[WideShared::kTermsEach / 8];
+    }
 #pragma unroll
     for (int e = 0; e < 4; ++e) d[e] += e % 2 == 0 ? b.x : b.y;
   }
 }
 
-// acc[8 i + e] becomes the activated value of feature 8 i + 2 (lane % 4) + e % 2 of token row e / 2.
-template <Format F, bool Curve>
-__device__ __forceinline__ void activate_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
-                                              WideAccumulators& acc) {
-  const GemmSide& side = args.sides[0];
+template <Format F, typename Activation>
+__device__ __forceinline__ void activate_wide(const Consumer& c, const GemmSide& side, const WorkItem& w,
+                                              const Activation& activated, WideAccumulators& acc) {
   const WideTokens t = wide_rows<F>(c, side, w);
   const std::int32_t records = min(kTileRecords, side.records - w.row_tile * kTileRecords);
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    if (i >= records * 4) break;
-    const std::int32_t packed_row = w.row_tile * kTileRecords * kRecordRows + 16 * i;
-    finish_wide<F>(c, side, w, t, packed_row, acc + 8 * i);
-    finish_wide<F>(c, side, w, t, packed_row + 8, acc + 8 * i + 4);
+  for (int record = 0; record < kTileRecords; ++record) {
+    if (record >= records) break;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) acc[8 * i + e] = activation<Curve>(args, acc[8 * i + e], acc[8 * i + 4 + e]);
+    for (int i = 4 * record; i < 4 * record + 4; ++i) {
+      finish_wide<F>(c, side, w, t, 16 * i, acc + 8 * i);
+      finish_wide<F>(c, side, w, t, 16 * i + 8, acc + 8 * i + 4);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) acc[8 * i + e] = activated(acc[8 * i + e], acc[8 * i + 4 + e]);
+    }
+  }
+}
+
+// acc[8 i + e] becomes the activated value of feature 8 i + 2 (lane % 4) + e % 2 of token row e / 2. The branch is out
+// here so that values do not wait for each other.
+template <Format F, bool Curve>
+__device__ __forceinline__ void activate_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
+                                              WideAccumulators& acc) {
+  if (Curve && args.curve.plain) {
+    activate_wide<F>(
+        c, args.sides[0], w, [](float gate, float up) { return plain_curve(gate, up); }, acc);
+  } else {
+    activate_wide<F>(
+        c, args.sides[0], w, [&](float gate, float up) { return activation<Curve>(args, gate, up); }, acc);
   }
 }
 
@@ -189,31 +210,35 @@ __host__ __device__ constexpr std::uint32_t wide_staging(std::int32_t group, int
   return WideShared::kStagingAt + (group * 2 + block) * kWideGroup * kBlockBytes;
 }
 
-// Word `lane % 4` of chunk `chunk` of token row `row` (of the warpgroup) in staged K block `block`.
-__device__ __forceinline__ std::uint32_t staged_word(const Consumer& c, int block, std::int32_t row, int chunk) {
-  return c.base + wide_staging(c.group, block) + row * kBlockBytes + ((chunk ^ (row & 7)) * 16) + 4 * (c.lane & 3);
+// Where a lane stores with the warp's 16 token rows at `from`, `stride` bytes each: rows 0-7 and 8-15 of an even chunk,
+// then of the one behind it. Other chunks are at this address ^ 16 * chunk, since chunks are swizzled by row & 7.
+__device__ __forceinline__ std::uint32_t staged_row(const Consumer& c, std::uint32_t from, std::uint32_t stride) {
+  return from + (c.lane & 15) * stride + ((((c.lane >> 4) & 1) ^ (c.lane & 7)) * 16);
 }
 
 template <Format F>
 __device__ __forceinline__ void stage_wide(const Consumer& c, const WideAccumulators& acc, float2 inverse) {
+  const std::uint32_t to = staged_row(c, c.base + wide_staging(c.group, 0) + c.warp * 16 * kBlockBytes, kBlockBytes);
+  constexpr std::uint32_t kSecond = wide_staging(0, 1) - wide_staging(0, 0);
+  if constexpr (F == Format::bf16) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const std::int32_t row = c.warp * 16 + (c.lane >> 2) + 8 * r;
-    if constexpr (F == Format::bf16) {
+    for (int i = 0; i < 16; i += 2) {
+      const float* d = acc + 8 * i;
+      ptx::store_matrix((to ^ (i % 8 * 16)) + i / 8 * kSecond, ptx::pack_bf16(d[0], d[1]), ptx::pack_bf16(d[2], d[3]),
+                        ptx::pack_bf16(d[8], d[9]), ptx::pack_bf16(d[10], d[11]));
+    }
+  } else {
 #pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        ptx::store_shared(staged_word(c, i / 8, row, i % 8),
-                          ptx::pack_bf16(acc[8 * i + 2 * r], acc[8 * i + 2 * r + 1]));
+    for (int chunk = 0; chunk < 8; chunk += 2) {
+      std::uint32_t word[4];  // [chunk][row]
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = chunk + i / 2;
+        const float f = i % 2 == 0 ? inverse.x : inverse.y;
+        const float* low = acc + 8 * (at / 4 * 8 + at % 4) + i % 2 * 2;  // and features 32 above
+        word[i] = ptx::pack_e4m3(low[0] * f, low[32] * f) | ptx::pack_e4m3(low[1] * f, low[33] * f) << 16;
       }
-    } else {
-      const float f = r == 0 ? inverse.x : inverse.y;
-#pragma unroll
-      for (int chunk = 0; chunk < 8; ++chunk) {
-        const float* low = acc + 8 * (chunk / 4 * 8 + chunk % 4) + 2 * r;  // and features 32 above
-        const std::uint32_t word = ptx::pack_e4m3(low[0] * f, low[32] * f) | ptx::pack_e4m3(low[1] * f, low[33] * f)
-                                                                                 << 16;
-        ptx::store_shared(staged_word(c, 0, row, chunk), word);
-      }
+      ptx::store_matrix(to ^ (chunk * 16), word[0], word[1], word[2], word[3]);
     }
   }
 }
@@ -279,24 +304,25 @@ __device__ __forceinline__ void finish_second_wide(const Consumer& c, const Gemm
   const WideTokens t = wide_rows<F>(c, side, w);
   const std::int32_t records = min(kTileRecords, side.records - w.row_tile * kTileRecords);
   const std::int32_t offset = wide_staging(c.group, 0) + c.warp * 16 * 256;
+  const std::uint32_t to = staged_row(c, c.base + offset, 256);
   wait_staging_free_wide(c, staging_busy);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (half * 2 >= records) break;
 #pragma unroll
-    for (int i = half * 8; i < half * 8 + 8; ++i) {
-      if (i >= records * 4) break;
-      const std::int32_t packed_row = w.row_tile * kTileRecords * kRecordRows + 16 * i;
-      finish_wide<F>(c, side, w, t, packed_row, acc + 8 * i);
-      finish_wide<F>(c, side, w, t, packed_row + 8, acc + 8 * i + 4);
+    for (int record = 2 * half; record < 2 * half + 2; ++record) {
+      if (record >= records) break;
+#pragma unroll
+      for (int i = 4 * record; i < 4 * record + 4; ++i) {
+        finish_wide<F>(c, side, w, t, 16 * i, acc + 8 * i);
+        finish_wide<F>(c, side, w, t, 16 * i + 8, acc + 8 * i + 4);
+      }
     }
 #pragma unroll
-    for (int n = 0; n < 32; ++n) {  // 8 features of a token row each
-      const std::int32_t row = (c.lane >> 2) + 8 * (n % 2);
-      const std::int32_t chunk = n / 2;
-      const float* d = acc + 64 * half + 4 * chunk + 2 * (n % 2);
-      ptx::store_shared(c.base + offset + row * 256 + ((chunk ^ (row & 7)) * 16) + 4 * (c.lane & 3),
-                        ptx::pack_bf16(d[0], d[1]));
+    for (int chunk = 0; chunk < 16; chunk += 2) {
+      const float* d = acc + 64 * half + 4 * chunk;
+      ptx::store_matrix(to ^ (chunk * 16), ptx::pack_bf16(d[0], d[1]), ptx::pack_bf16(d[2], d[3]),
+                        ptx::pack_bf16(d[4], d[5]), ptx::pack_bf16(d[6], d[7]));
     }
     __syncwarp();
     copy_slot_rows_wide(c, args, w, (w.row_tile * kTileRecords + 2 * half) * kRecordRows, c.shared + offset);
@@ -316,10 +342,11 @@ __device__ __forceinline__ void multiply_wide(const Consumer& c, WideRing& ring,
 }
 
 // A warpgroup whose 64 rows do not exist only gives stages back.
+template <Format F>
 __device__ __forceinline__ void skip_stages(const Consumer& c, WideRing& ring, std::int32_t blocks) {
   for (std::int32_t n = 0; n < blocks; ++n) {
     ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
-    release_stage<kWideTokens>(c, ring.stage);
+    release_stage<kWideTokens, F>(c, ring.stage);
     ring.advance();
   }
 }
@@ -328,20 +355,27 @@ template <Format F, bool Curve>
 __device__ __forceinline__ void consume_wide(const GemmArgs& args, const Consumer& c) {
   WideRing ring;
   bool staging_busy = false;
+  std::uint32_t terms_phase = 0;
   ItemReader<kWideTokens, true> items(c.shared, c.base, c.lane == 0, true);
   for (WorkItem w; items.next(w);) {
     const GemmSide& side = args.sides[w.side];
+    const bool terms = has_terms<F>(side);
     if (w.rows <= c.group * kWideGroup) {
-      skip_stages(c, ring, side.k_blocks);
-      continue;
-    }
-    WideAccumulators acc;
-    multiply_wide<F>(c, ring, side, w, acc);
-    if (w.side == 0) {
-      finish_first_wide<F, Curve>(c, args, w, acc, staging_busy);
+      skip_stages<F>(c, ring, side.k_blocks);
+      if (terms) ptx::mbarrier_wait(c.base + WideShared::kTermsFull, terms_phase);
     } else {
-      finish_second_wide<F>(c, args, w, acc, staging_busy);
+      WideAccumulators acc;
+      multiply_wide<F>(c, ring, side, w, acc);
+      if (terms) ptx::mbarrier_wait(c.base + WideShared::kTermsFull, terms_phase);
+      if (w.side == 0) {
+        finish_first_wide<F, Curve>(c, args, w, acc, staging_busy);
+      } else {
+        finish_second_wide<F>(c, args, w, acc, staging_busy);
+      }
     }
+    if (!terms) continue;
+    ptx::mbarrier_arrive(c.base + WideShared::kTermsEmpty);
+    terms_phase ^= 1;
   }
   wait_staging_free_wide(c, staging_busy);
 }

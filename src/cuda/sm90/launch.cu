@@ -13,9 +13,10 @@ namespace {
 bool make_curve(const ActivationSpec& spec, GateCurve& curve) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kTwoSqrt2OverPi = 1.59576912160573071f;
-  curve = {1.0f, 0.0f, kInf, kInf, kInf, 0.0f};
+  curve = {1.0f, 0.0f, kInf, kInf, kInf, 0.0f, false};
   switch (spec.kind) {
     case ActivationKind::swiglu:
+      curve.plain = true;
       return true;
     case ActivationKind::geglu_tanh:
       curve.a1 = kTwoSqrt2OverPi;
