@@ -58,6 +58,7 @@ __device__ void write_few_tables(const RouteArgs& a, const FewRoutes& f, std::in
   }
   if (lane == 0) *a.tile_count = f.tiles;
   if (lane < a.plan.routes()) a.route_row[lane] = f.row;
+  if (a.row_token != nullptr && f.row >= 0) a.row_token[f.row] = lane;
 }
 
 // At most 32 routes: no block waits for another warp. What a warp needs from memory is on its way at once.
@@ -90,6 +91,7 @@ __global__ void __launch_bounds__(kRouteFewThreads) route_few(const __grid_const
     const auto row_of = [&](std::int32_t s) {
       return __shfl_sync(0xFFFFFFFFu, f.row, static_cast<int>(t) * a.plan.top_k + s);
     };
+    if (a.output != nullptr && row_of(0) < 0) write_no_output<4>(a, t, bf16 ? bf16_column(block) : fp8_column(block));
     if (bf16) write_bf16_block(a, plain, bf16_block_of(block), row_of);
     if (!bf16) write_fp8_block(a, v, block, a.static_scale, row_of);
   }
@@ -119,6 +121,7 @@ struct OwnRows {
   __device__ void write(const RouteArgs& a, std::int64_t r, std::int32_t row) const {
     if (r < first || r >= end) return;
     a.route_row[r] = row;
+    if (a.row_token != nullptr && row >= 0) a.row_token[row] = static_cast<std::int32_t>(r);
     if (local != nullptr) local[r - first] = row;
   }
 };

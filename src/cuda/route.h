@@ -40,6 +40,11 @@ struct RouteArgs {
   std::int64_t code_scale_row_stride = 0;  // 0 = one for all
   const float* later = nullptr;            // [T, k] weights that F reads; brought near, or nullptr
 
+  // Where k = 1 and rows go straight to the output (sm90::DirectOutput):
+  std::int32_t* row_token = nullptr;  // out [P]: token of each padded row, or nullptr
+  void* output = nullptr;             // [T, H] bf16, 16-byte rows: zeros go into rows of tokens that are skipped
+  std::int64_t output_row_stride = 0;
+
   std::int32_t* scratch = nullptr;     // plan.scratch_bytes()
   std::int32_t* route_row = nullptr;   // out [T, k]: padded row of each route, -1 where it is skipped
   std::int32_t* tile_count = nullptr;  // out [1]

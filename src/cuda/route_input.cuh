@@ -111,6 +111,15 @@ __device__ inline std::uint8_t* image_at(const RouteArgs& a, std::int64_t kb, st
   return a.image + sm90::image_offset(kb, r, at / 16, a.padded_rows) + at % 16;
 }
 
+// Zeros into `Count` columns of a skipped token's output. H is a multiple of 16.
+template <int Count>
+__device__ inline void write_no_output(const RouteArgs& a, std::int64_t token, std::int64_t column) {
+  if (a.output == nullptr || column >= a.width) return;
+  auto* to = reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(a.output) + token * a.output_row_stride + column);
+#pragma unroll
+  for (int i = 0; i < Count / 4; ++i) to[i] = make_uint2(0, 0);
+}
+
 // K block kb of a token, of which this lane holds v, into the padded row of each of its routes; one warp. row_of(s) is
 // asked by all lanes.
 template <class RowOf>

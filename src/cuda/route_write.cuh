@@ -148,7 +148,10 @@ __device__ inline void write_piece(const RouteArgs& a, const Chunk<Kind>& chunk,
   const int lane = threadIdx.x % 32, c = lane % kChunkLanes;
   const std::int32_t kb = group * kPieceBlocks + lane / kChunkLanes;
   const unsigned some = __ballot_sync(0xFFFFFFFFu, row >= 0);
-  if (some == 0) return;
+  if (some == 0) {
+    write_no_output<Chunk<Kind>::kColumns>(a, token, (group * std::int64_t{32} + lane) * Chunk<Kind>::kColumns);
+    return;
+  }
   uint4 bytes = chunk.v[0];
   float scale = a.static_scale;
   if constexpr (Kind == Source::codes) {

@@ -33,6 +33,13 @@ std::size_t workspace_bytes_of(RunSizes s) {
   return bytes + static_cast<std::size_t>(s.shape.experts) * static_cast<std::size_t>(2 * s.processors) * 4;
 }
 
+bool writes_directly(const HopperExperts& experts, const RunArgs& run) {
+  const TensorView& out = run.sum ? run.sum : run.routes;
+  const bool wide = out.row_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(out.data) % 16 == 0;
+  return run.top_k == 1 && out.dtype == DType::bf16 && wide && run.stages == nullptr &&
+         experts.layer.width() == experts.shape.hidden;
+}
+
 RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run) {
   RouteArgs a;
   a.plan = s.route();
@@ -55,6 +62,12 @@ RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunS
   a.input_weights = experts.layer.weight_on_input ? run.weights : nullptr;
   a.static_scale = experts.input_scales.gemm1;
   a.later = experts.layer.weight_on_input ? nullptr : run.weights;
+  if (s.direct) {
+    const TensorView& out = run.sum ? run.sum : run.routes;
+    a.row_token = r.row_token;
+    a.output = out.data;
+    a.output_row_stride = out.row_stride;
+  }
   a.scratch = r.route_scratch;
   a.route_row = r.route_row;
   a.tile_count = r.tile_count;
@@ -85,6 +98,11 @@ sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, co
   a.h_static_scale = experts.input_scales.gemm2;
   a.h_f32 = r.h_f32;
   a.slot_rows = r.slot_rows;
+  if (s.direct) {
+    const TensorView& out = run.sum ? run.sum : run.routes;
+    const bool weighted = static_cast<bool>(run.sum) && !experts.layer.weight_on_input;
+    a.direct = {out.data, out.row_stride, r.row_token, weighted ? run.weights : nullptr};
+  }
   a.sm_count = experts.processors;
   return a;
 }

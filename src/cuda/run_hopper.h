@@ -14,6 +14,7 @@ struct RunSizes {
   std::int32_t top_k = 1;   // k
   std::int32_t processors = 0;
   bool static_intermediate = false;  // fp8-tensor with a scale of the file
+  bool direct = false;               // k = 1: rows go straight to the output
   bool whole_rows = false;           // the routing kernel for a few routes cannot read the input (route_plan.h)
   sm90::Plan plan;
 
@@ -31,6 +32,7 @@ struct RunSizes {
 struct RunScratch {
   std::int32_t* route_scratch = nullptr;
   std::int32_t* route_row = nullptr;   // [T, k]
+  std::int32_t* row_token = nullptr;   // [P], direct
   std::int32_t* tile_count = nullptr;  // [1]
   sm90::TokenTile* tiles = nullptr;    // [max_tiles]
   std::uint32_t* ready = nullptr;      // [max_tiles]
@@ -52,6 +54,7 @@ RunScratch make_scratch(const RunSizes& s, Make make) {
   RunScratch r;
   r.route_scratch = static_cast<std::int32_t*>(make(s.route().scratch_bytes()));
   r.route_row = static_cast<std::int32_t*>(make(static_cast<std::size_t>(s.routes()) * 4));
+  r.row_token = static_cast<std::int32_t*>(make(s.top_k == 1 ? padded * 4 : 0));
   r.tile_count = static_cast<std::int32_t*>(make(4));
   r.tiles = static_cast<sm90::TokenTile*>(make(tiles * sizeof(sm90::TokenTile)));
   r.ready = static_cast<std::uint32_t*>(make(tiles * 4));
@@ -66,6 +69,9 @@ RunScratch make_scratch(const RunSizes& s, Make make) {
 
 // Bytes of the workspace for up to `s.tokens` tokens, whatever their plans.
 std::size_t workspace_bytes_of(RunSizes s);
+
+// Whether each token has one route and an output that the GEMM kernel can write.
+bool writes_directly(const HopperExperts& experts, const RunArgs& run);
 
 RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run);
 sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run);

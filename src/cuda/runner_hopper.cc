@@ -114,7 +114,7 @@ class HopperRunner final : public Runner {
     check(launch_route(route_args(experts, s, r, args), stream), "starting the routing kernel");
     if (options_.steps == 1) return;
     check(sm90::launch_experts(expert_args(experts, s, r, args), stream), "starting the kernels of Hopper");
-    if (options_.steps == 2) return;
+    if (options_.steps == 2 || s.direct) return;
     check(launch_finalize(finalize_args(experts, r, args), stream), "starting the finalise kernel");
     if (args.stages != nullptr) record_stages(experts, s, r, args);
   }
@@ -126,6 +126,7 @@ class HopperRunner final : public Runner {
     s.tokens = args.tokens();
     s.top_k = args.top_k;
     s.processors = experts.processors;
+    s.direct = writes_directly(experts, args);
     s.static_intermediate = experts.input_scales.gemm2 != 0.0f;
     s.whole_rows = (experts.recipe == Recipe::fp8_tensor && experts.input_scales.gemm1 == 0.0f) || args.quantized.codes;
     s.plan =

@@ -44,6 +44,7 @@ struct GemmArgs {
   float* h_f32;
   std::int64_t h_f32_stride;
   std::uint16_t* slot_rows;
+  DirectOutput direct;
   std::int32_t hidden;
   bool run_first, run_second;
   bool wait_ready;  // the second GEMM waits for tiles of the first in the same launch

@@ -287,13 +287,17 @@ __device__ __forceinline__ void copy_slot_rows_wide(const Consumer& c, const Gem
                                                     std::int32_t first_feature, const unsigned char* staged) {
   const std::int32_t chunk = c.lane & 15;
   const std::int32_t feature = first_feature + chunk * 8;
+  const std::int32_t first = c.group * kWideGroup + c.warp * 16 + c.lane / 16;
+  RowTarget to[8];
+#pragma unroll
+  for (int p = 0; p < 8; ++p) {
+    if (first + 2 * p < w.rows) to[p] = row_target(args, w.first_row + first + 2 * p);
+  }
 #pragma unroll
   for (int p = 0; p < 8; ++p) {
     const std::int32_t row = 2 * p + c.lane / 16;
-    const std::int32_t token = c.group * kWideGroup + c.warp * 16 + row;
     const uint4 v = *reinterpret_cast<const uint4*>(staged + row * 256 + ((chunk ^ (row & 7)) * 16));
-    if (token >= w.rows || feature >= args.hidden) continue;
-    *reinterpret_cast<uint4*>(args.slot_rows + (w.first_row + token) * std::int64_t{args.hidden} + feature) = v;
+    if (first + 2 * p < w.rows && feature < args.hidden) store_features(args, to[p], feature, v);
   }
 }
 

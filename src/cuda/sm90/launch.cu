@@ -90,6 +90,7 @@ GemmArgs make_args(const ExpertArgs& a) {
   g.h_scale = a.h_scale;
   g.h_static_scale = a.h_static_scale;
   g.slot_rows = static_cast<std::uint16_t*>(a.slot_rows);
+  g.direct = a.direct;
   g.hidden = a.shape.hidden;
   g.activation = a.activation;
   return g;

@@ -179,6 +179,15 @@ struct FewRoutes {
   std::int32_t first_slot = 0;  // of the experts here
 };
 
+// Where every token has one route, its row goes to the output at once, as the finalise kernel would write it: times
+// the weight, rounded to bf16. Tokens without a row are the routing kernel's affair.
+struct DirectOutput {
+  void* out = nullptr;  // [T, H] bf16, rows at multiples of 16 bytes; nullptr = slot rows
+  std::int64_t row_stride = 0;
+  const std::int32_t* row_token = nullptr;  // [P]
+  const float* weights = nullptr;           // [T], or nullptr = 1
+};
+
 struct ExpertArgs {
   Shape shape;
   Plan plan;
@@ -195,7 +204,8 @@ struct ExpertArgs {
   float* h_scale = nullptr;         // scratch: fp8_block [k_blocks2][P]; fp8_tensor [P]
   float h_static_scale = 0.0f;      // fp8_tensor: static scale of the intermediate; 0 = per token row, from its amax
   float* h_f32 = nullptr;           // scratch: fp8_tensor without a static scale: [P][I padded to 128]
-  void* slot_rows = nullptr;        // out: [P][H] bf16, unweighted, rows of gaps undefined
+  void* slot_rows = nullptr;        // out: [P][H] bf16, unweighted, rows of gaps undefined; not written if `direct`
+  DirectOutput direct;
 
   std::int32_t sm_count = 0;
   bool pdl = true;  // launched as a programmatic dependent of the kernel before it on the stream
