@@ -248,39 +248,41 @@ __device__ __forceinline__ void finish_first(const Consumer& c, const GemmArgs& 
   staging_busy = true;
 }
 
-// The output row of a padded row, and what it is multiplied by first.
-struct RowTarget {
-  std::int32_t row;
-  float weight;
-};
-
-__device__ __forceinline__ RowTarget row_target(const GemmArgs& args, std::int32_t row) {
-  const DirectOutput& d = args.direct;
-  if (d.out == nullptr) return {row, 1.0f};
-  const std::int32_t token = __ldg(d.row_token + row);
-  return {token, d.weights != nullptr ? __ldg(d.weights + token) : 1.0f};
-}
-
 // Two bf16 with the bits that the finalise kernel gives a sum of one slot.
 __device__ __forceinline__ std::uint32_t weighted_pair(std::uint32_t pair, float weight) {
   return ptx::pack_bf16(__fadd_rn(0.0f, __fmul_rn(weight, __uint_as_float(pair << 16))),
                         __fadd_rn(0.0f, __fmul_rn(weight, __uint_as_float(pair & 0xffff0000u))));
 }
 
+// The output row of a padded row, and what it is multiplied by first. `Direct` is a parameter since the other path is
+// the one that counts for large batches.
+struct RowTarget {
+  std::int32_t row;
+  float weight;
+};
+
+template <bool Direct>
+__device__ __forceinline__ RowTarget row_target(const GemmArgs& args, std::int32_t row) {
+  if constexpr (!Direct) return {row, 1.0f};
+  const std::int32_t token = __ldg(args.direct.row_token + row);
+  return {token, args.direct.weights != nullptr ? __ldg(args.direct.weights + token) : 1.0f};
+}
+
+template <bool Direct>
 __device__ __forceinline__ void store_features(const GemmArgs& args, const RowTarget& to, std::int32_t feature,
                                                uint4 v) {
-  const DirectOutput& d = args.direct;
-  std::uint16_t* row = args.slot_rows + std::int64_t{to.row} * args.hidden;
-  if (d.out != nullptr) {
+  if constexpr (Direct) {
     v = make_uint4(weighted_pair(v.x, to.weight), weighted_pair(v.y, to.weight), weighted_pair(v.z, to.weight),
                    weighted_pair(v.w, to.weight));
-    row = static_cast<std::uint16_t*>(d.out) + to.row * d.row_stride;
+    auto* out = static_cast<std::uint16_t*>(args.direct.out) + to.row * args.direct.row_stride;
+    *reinterpret_cast<uint4*>(out + feature) = v;
+  } else {
+    *reinterpret_cast<uint4*>(args.slot_rows + std::int64_t{to.row} * args.hidden + feature) = v;
   }
-  *reinterpret_cast<uint4*>(row + feature) = v;
 }
 
 // One staged record (64 features) of a warpgroup to the slot rows, 16 bytes a thread.
-template <int NT>
+template <int NT, bool Direct>
 __device__ __forceinline__ void copy_slot_rows(const Consumer& c, const GemmArgs& args, const WorkItem& w,
                                                std::int32_t first_feature) {
   const std::int32_t thread = c.warp * 32 + c.lane;
@@ -290,7 +292,7 @@ __device__ __forceinline__ void copy_slot_rows(const Consumer& c, const GemmArgs
   if (feature >= args.hidden) return;
   for (std::int32_t token = thread / 8; token < w.rows; token += 16) {
     const uint4 v = *reinterpret_cast<const uint4*>(block + token * kBlockBytes + ((chunk ^ (token & 7)) * 16));
-    store_features(args, row_target(args, w.first_row + token), feature, v);
+    store_features<Direct>(args, row_target<Direct>(args, w.first_row + token), feature, v);
   }
 }
 
@@ -314,7 +316,11 @@ __device__ __forceinline__ void finish_second(const Consumer& c, const GemmArgs&
                                     finish<F>(d[3], x.y, terms.scale[m][1], terms.bias[m][1])));
     }
     ptx::barrier_sync(kBarrierGroup + c.group, 128);
-    copy_slot_rows<NT>(c, args, w, packed_row(c, args.sides[1], w, m));
+    if (args.direct.out != nullptr) {
+      copy_slot_rows<NT, true>(c, args, w, packed_row(c, args.sides[1], w, m));
+    } else {
+      copy_slot_rows<NT, false>(c, args, w, packed_row(c, args.sides[1], w, m));
+    }
     ptx::barrier_sync(kBarrierGroup + c.group, 128);
   }
 }

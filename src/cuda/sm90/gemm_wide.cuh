@@ -283,6 +283,7 @@ __device__ __forceinline__ void finish_first_wide(const Consumer& c, const GemmA
 }
 
 // 128 features of the warp's 16 token rows through its part of the staging area, rows of 256 bytes.
+template <bool Direct>
 __device__ __forceinline__ void copy_slot_rows_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
                                                     std::int32_t first_feature, const unsigned char* staged) {
   const std::int32_t chunk = c.lane & 15;
@@ -291,13 +292,13 @@ __device__ __forceinline__ void copy_slot_rows_wide(const Consumer& c, const Gem
   RowTarget to[8];
 #pragma unroll
   for (int p = 0; p < 8; ++p) {
-    if (first + 2 * p < w.rows) to[p] = row_target(args, w.first_row + first + 2 * p);
+    if (first + 2 * p < w.rows) to[p] = row_target<Direct>(args, w.first_row + first + 2 * p);
   }
 #pragma unroll
   for (int p = 0; p < 8; ++p) {
     const std::int32_t row = 2 * p + c.lane / 16;
     const uint4 v = *reinterpret_cast<const uint4*>(staged + row * 256 + ((chunk ^ (row & 7)) * 16));
-    if (first + 2 * p < w.rows && feature < args.hidden) store_features(args, to[p], feature, v);
+    if (first + 2 * p < w.rows && feature < args.hidden) store_features<Direct>(args, to[p], feature, v);
   }
 }
 
@@ -329,7 +330,12 @@ __device__ __forceinline__ void finish_second_wide(const Consumer& c, const Gemm
                         ptx::pack_bf16(d[4], d[5]), ptx::pack_bf16(d[6], d[7]));
     }
     __syncwarp();
-    copy_slot_rows_wide(c, args, w, (w.row_tile * kTileRecords + 2 * half) * kRecordRows, c.shared + offset);
+    const std::int32_t feature = (w.row_tile * kTileRecords + 2 * half) * kRecordRows;
+    if (args.direct.out != nullptr) {
+      copy_slot_rows_wide<true>(c, args, w, feature, c.shared + offset);
+    } else {
+      copy_slot_rows_wide<false>(c, args, w, feature, c.shared + offset);
+    }
     __syncwarp();
   }
 }

@@ -237,7 +237,8 @@ void one_route(Check& check) {
         check.expect(different == 0,
                      std::to_string(different) + " of T " + std::to_string(tokens) + " differ: " + c.text());
         check.expect(tokens < 20 || zeros > 0, "no skipped token");
-        layer.compare(check, batch, direct, "one route", 8, valid);
+        // One row has few codes next to a tie, or many: its distance from the oracle says little in fp8.
+        if (tokens >= 200) layer.compare(check, batch, direct, "one route", 8, valid);
       }
     }
   }
