@@ -9,7 +9,7 @@
 namespace sluice::cuda::sm90 {
 
 // Clusters may leave multiprocessors empty.
-template <int NT, Format F, bool Curve>
+template <int NT, Format F, bool Curve, bool Direct = false>
 cudaError_t launch_instance(const GemmArgs& args, const LaunchShape& shape, cudaStream_t stream) {
   if (shape.split > SharedLayout<NT>::kMaxSplit) return cudaErrorInvalidValue;
   const int cluster = std::max(shape.split, SharedLayout<NT>::kCluster);
@@ -32,15 +32,18 @@ cudaError_t launch_instance(const GemmArgs& args, const LaunchShape& shape, cuda
   }
   if (cluster > 1) {
     int clusters = 0;
-    const cudaError_t error = cudaOccupancyMaxActiveClusters(&clusters, expert_gemm<NT, F, Curve>, &config);
+    const cudaError_t error = cudaOccupancyMaxActiveClusters(&clusters, expert_gemm<NT, F, Curve, Direct>, &config);
     if (error != cudaSuccess) return error;
     config.gridDim.x = std::min(static_cast<int>(config.gridDim.x), clusters * cluster);
   }
-  return cudaLaunchKernelEx(&config, expert_gemm<NT, F, Curve>, args);
+  return cudaLaunchKernelEx(&config, expert_gemm<NT, F, Curve, Direct>, args);
 }
 
 template <int NT, Format F>
 cudaError_t launch_tile(const GemmArgs& args, const LaunchShape& shape, cudaStream_t stream) {
+  if (shape.curve && NT == kWideTokens && args.direct.out != nullptr) {
+    return launch_instance<NT, F, true, NT == kWideTokens>(args, shape, stream);
+  }
   if (shape.curve) return launch_instance<NT, F, true>(args, shape, stream);
   if constexpr (NT == 16 || NT == 64) return launch_instance<NT, F, false>(args, shape, stream);
   return cudaErrorInvalidValue;
@@ -63,9 +66,9 @@ cudaError_t launch_gemm(const GemmArgs& args, const LaunchShape& shape, cudaStre
   return cudaErrorInvalidValue;
 }
 
-template <int NT, Format F, bool Curve>
+template <int NT, Format F, bool Curve, bool Direct = false>
 cudaError_t prepare_instance() {
-  return cudaFuncSetAttribute(expert_gemm<NT, F, Curve>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+  return cudaFuncSetAttribute(expert_gemm<NT, F, Curve, Direct>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               SharedLayout<NT>::kBytes);
 }
 
@@ -74,7 +77,7 @@ cudaError_t prepare_gemm() {
   const cudaError_t errors[] = {prepare_instance<8, F, true>(),   prepare_instance<16, F, true>(),
                                 prepare_instance<32, F, true>(),  prepare_instance<64, F, true>(),
                                 prepare_instance<128, F, true>(), prepare_instance<16, F, false>(),
-                                prepare_instance<64, F, false>()};
+                                prepare_instance<64, F, false>(), prepare_instance<128, F, true, true>()};
   for (const cudaError_t e : errors) {
     if (e != cudaSuccess) return e;
   }

@@ -283,26 +283,45 @@ __device__ __forceinline__ void finish_first_wide(const Consumer& c, const GemmA
 }
 
 // 128 features of the warp's 16 token rows through its part of the staging area, rows of 256 bytes.
-template <bool Direct>
 __device__ __forceinline__ void copy_slot_rows_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
                                                     std::int32_t first_feature, const unsigned char* staged) {
   const std::int32_t chunk = c.lane & 15;
   const std::int32_t feature = first_feature + chunk * 8;
-  const std::int32_t first = c.group * kWideGroup + c.warp * 16 + c.lane / 16;
-  RowTarget to[8];
-#pragma unroll
-  for (int p = 0; p < 8; ++p) {
-    if (first + 2 * p < w.rows) to[p] = row_target<Direct>(args, w.first_row + first + 2 * p);
-  }
 #pragma unroll
   for (int p = 0; p < 8; ++p) {
     const std::int32_t row = 2 * p + c.lane / 16;
+    const std::int32_t token = c.group * kWideGroup + c.warp * 16 + row;
     const uint4 v = *reinterpret_cast<const uint4*>(staged + row * 256 + ((chunk ^ (row & 7)) * 16));
-    if (first + 2 * p < w.rows && feature < args.hidden) store_features<Direct>(args, to[p], feature, v);
+    if (token >= w.rows || feature >= args.hidden) continue;
+    *reinterpret_cast<uint4*>(args.slot_rows + (w.first_row + token) * std::int64_t{args.hidden} + feature) = v;
   }
 }
 
-template <Format F>
+// The same to the output (DirectOutput). Rows and weights are looked up four at a time, as registers allow.
+__device__ __forceinline__ void copy_outputs_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
+                                                  std::int32_t first_feature, const unsigned char* staged) {
+  constexpr int kAhead = 4;
+  const std::int32_t chunk = c.lane & 15;
+  const std::int32_t feature = first_feature + chunk * 8;
+  const std::int32_t first = c.group * kWideGroup + c.warp * 16 + c.lane / 16;
+#pragma unroll
+  for (int p0 = 0; p0 < 8; p0 += kAhead) {
+    RowTarget to[kAhead];
+#pragma unroll
+    for (int p = 0; p < kAhead; ++p) {
+      const std::int32_t token = first + 2 * (p0 + p);
+      if (token < w.rows) to[p] = row_target<true>(args, w.first_row + token);
+    }
+#pragma unroll
+    for (int p = 0; p < kAhead; ++p) {
+      const std::int32_t row = 2 * (p0 + p) + c.lane / 16;
+      const uint4 v = *reinterpret_cast<const uint4*>(staged + row * 256 + ((chunk ^ (row & 7)) * 16));
+      if (first + 2 * (p0 + p) < w.rows && feature < args.hidden) store_features<true>(args, to[p], feature, v);
+    }
+  }
+}
+
+template <Format F, bool Direct>
 __device__ __forceinline__ void finish_second_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
                                                    WideAccumulators& acc, bool& staging_busy) {
   const GemmSide& side = args.sides[1];
@@ -331,10 +350,10 @@ __device__ __forceinline__ void finish_second_wide(const Consumer& c, const Gemm
     }
     __syncwarp();
     const std::int32_t feature = (w.row_tile * kTileRecords + 2 * half) * kRecordRows;
-    if (args.direct.out != nullptr) {
-      copy_slot_rows_wide<true>(c, args, w, feature, c.shared + offset);
+    if constexpr (Direct) {
+      copy_outputs_wide(c, args, w, feature, c.shared + offset);
     } else {
-      copy_slot_rows_wide<false>(c, args, w, feature, c.shared + offset);
+      copy_slot_rows_wide(c, args, w, feature, c.shared + offset);
     }
     __syncwarp();
   }
@@ -361,7 +380,7 @@ __device__ __forceinline__ void skip_stages(const Consumer& c, WideRing& ring, s
   }
 }
 
-template <Format F, bool Curve>
+template <Format F, bool Curve, bool Direct>
 __device__ __forceinline__ void consume_wide(const GemmArgs& args, const Consumer& c) {
   WideRing ring;
   bool staging_busy = false;
@@ -380,7 +399,7 @@ __device__ __forceinline__ void consume_wide(const GemmArgs& args, const Consume
       if (w.side == 0) {
         finish_first_wide<F, Curve>(c, args, w, acc, staging_busy);
       } else {
-        finish_second_wide<F>(c, args, w, acc, staging_busy);
+        finish_second_wide<F, Direct>(c, args, w, acc, staging_busy);
       }
     }
     if (!terms) continue;
