@@ -39,7 +39,7 @@ fault() {
   passed "groups, $gpus GPUs as processes: $(grep -c ' ok$' "$log") checks" || failed "groups, GPUs as processes"
 fault kill 30 5 "rank 1"
 fault throw 8 3 "rank 1: shard 2 can't be read"
-fault hang 45 5 "rank"
-fault stop 45 5 "rank"
+fault hang 45 5 "no end within"
+fault stop 45 5 "no end within"
 "$folder/gpu_tests" --filter "ranks: GPUs over NCCL" || code=1
 exit $code

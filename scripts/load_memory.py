@@ -277,7 +277,7 @@ def main():
     good = True
     try:
         for fmt in args.format:
-            folder = root / fmt
+            folder = root / f"{fmt}-{args.gb:g}-gb-{args.write_mb}-mb"
             if not folder.exists():
                 write_checkpoint(fmt, folder, args.gb * 1e9, args.write_mb << 20)
             good = measure(fmt, folder, args.threads, args.repeat, args.mapped_mb) and good

@@ -169,7 +169,7 @@ class DeepGemm:
         ops.sgl_per_token_group_quant_8bit(x, codes, scales, BLOCK, 1e-10, -E4M3_MAX, E4M3_MAX, False)
         return codes, scales
 
-    def contiguous(self, d, only_gemms=False):
+    def contiguous(self, d):
         """Experts padded to 128 rows. Their counts are taken from the batch beforehand, as a dispatcher has them."""
         if getattr(d, "padded_of", None) != d.tokens:
             padded = [-(-n // BLOCK) * BLOCK for n in d.counts]

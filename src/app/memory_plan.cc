@@ -16,7 +16,7 @@ using model::Role;
 
 constexpr std::int64_t kKvElementBytes = 2;  // bf16
 
-// Projections that tensor parallelism cuts, and the output projection, which is as large but whole.
+// Projections that tensor parallelism cuts.
 bool is_linear(std::string_view role) {
   for (const Role linear :
        {Role::q, Role::k, Role::v, Role::o, Role::q_bias, Role::k_bias, Role::v_bias, Role::gate, Role::up, Role::down,

@@ -16,8 +16,8 @@ namespace sluice::app {
 struct MemoryPlan {
   std::int64_t expert_bytes = 0;  // of the rank's experts, or pieces of experts
   std::int64_t linear_bytes = 0;  // the rank's part of attention, dense and shared FFNs, output projection
-  std::int64_t replicated_bytes =
-      0;  // its part of the embedding; norms, routers, latent projections: whole on every rank
+  // Its part of the embedding; norms, routers and latent projections, which are whole on every rank.
+  std::int64_t replicated_bytes = 0;
   std::int64_t kv_bytes_per_token = 0;
   std::int64_t weight_bytes() const { return expert_bytes + linear_bytes + replicated_bytes; }
 };

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/thread_pool.h"
@@ -16,7 +17,7 @@ namespace sluice::ckpt {
 
 using ByteRange = std::span<const std::byte>;
 
-// In the order of their addresses; ranges of one of `files` that are less than `gap_bytes` apart have become one.
+// In the order of their addresses; ranges of one of `files` that are at most `gap_bytes` apart have become one.
 std::vector<ByteRange> joined_ranges(std::vector<ByteRange> ranges, const std::vector<ByteRange>& files,
                                      std::size_t gap_bytes);
 

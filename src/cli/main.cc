@@ -20,6 +20,7 @@
 #include "cli/terminal.h"
 #include "cli/traced.h"
 #include "core/error.h"
+#include "core/file.h"
 
 namespace {
 
@@ -124,6 +125,9 @@ int run_as_rank(Options options) {
 }
 
 int run_command_line(const Options& options, int argc, char** argv) {
+  for (const std::string& path : {options.json, options.svg}) {
+    if (!path.empty()) sluice::check_writable(path);
+  }
   if (!sluice::cli::runs_on_ranks(options)) return flushed(traced(options, 0, dispatch));
   sluice::cli::parallel_choice(options);  // sizes that do not go together are refused before anything starts
   if (sluice::app::is_rank()) return run_as_rank(options);

@@ -60,7 +60,8 @@ struct Options {
   app::RankSession* session = nullptr;
 
   std::string trace_file;
-  Trace* trace = nullptr;  // no flag: set by traced() for --trace
+  Trace* trace = nullptr;  // no flags: set by traced() for --trace
+  int trace_rank = 0;
 
   // Generation.
   std::vector<std::string> prompts;

@@ -15,6 +15,7 @@
 #include "app/ranks.h"
 #include "cli/commands.h"
 #include "cli/session.h"
+#include "cli/traced.h"
 #include "core/error.h"
 #include "server/api_server.h"
 
@@ -110,6 +111,7 @@ int serve_command(const Options& given) {
   log(LogLevel::info, fmt::format("listening at http://{}:{}", options.host, server.port()));
   const server::Outcome outcome = server.run();
   if (outcome.abandon) {
+    leave_trace(options);
     std::fflush(stdout);
     if (options.session != nullptr) options.session->abandon(outcome.exit_code);
     std::_Exit(outcome.exit_code);  // the engine's thread is in the middle of something

@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <exception>
+
+#include "cli/terminal.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/trace.h"
@@ -9,9 +12,14 @@
 namespace sluice::cli {
 namespace {
 
-void write_trace(const Trace& trace, const Options& options, int rank) {
-  const std::string path = rank == 0 ? options.trace_file : fmt::format("{}.rank{}", options.trace_file, rank);
-  write_file(path, trace.json(fmt::format("sluice {}, rank {}", options.command, rank), rank));
+std::string trace_path(const Options& options) {
+  return options.trace_rank == 0 ? options.trace_file
+                                 : fmt::format("{}.rank{}", options.trace_file, options.trace_rank);
+}
+
+void write_trace(const Options& options) {
+  const std::string process = fmt::format("sluice {}, rank {}", options.command, options.trace_rank);
+  write_file(trace_path(options), options.trace->json(process, options.trace_rank));
 }
 
 }  // namespace
@@ -24,18 +32,26 @@ int traced(Options options, int rank, int (*command)(const Options&)) {
   }
   Trace trace;
   options.trace = &trace;
+  options.trace_rank = rank;
+  check_writable(trace_path(options));
   int code = 0;
   try {
     code = command(options);
   } catch (...) {
-    try {
-      write_trace(trace, options, rank);
-    } catch (const Error&) {  // what the command says matters more
-    }
+    leave_trace(options);  // what the command says matters more than what this may fail with
     throw;
   }
-  write_trace(trace, options, rank);
+  write_trace(options);
   return code;
+}
+
+void leave_trace(const Options& options) noexcept {
+  if (options.trace == nullptr) return;
+  try {
+    write_trace(options);
+  } catch (const std::exception& e) {
+    say("sluice: the trace is lost: " + printable(e.what()));
+  }
 }
 
 }  // namespace sluice::cli

@@ -127,6 +127,20 @@ std::string replaceable_target(const std::string& path) {
   return target;
 }
 
+void check_writable(const std::string& path) {
+  const std::string target = resolved(path);
+  struct stat info = {};
+  const bool exists = ::stat(target.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) fail_write(path, EISDIR);
+  if (exists && !S_ISREG(info.st_mode)) {
+    if (::access(target.c_str(), W_OK) != 0) fail_write(path, errno);
+    return;
+  }
+  const std::size_t slash = target.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : target.substr(0, slash + 1);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) fail_write(path, errno);
+}
+
 void write_file(const std::string& path, std::string_view text) {
   const std::string target = resolved(path);
   struct stat info = {};

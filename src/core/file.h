@@ -22,6 +22,10 @@ std::string read_file(const std::string& path, const ReadFile& how);
 // device is written as it is. Throws Error(resources).
 void write_file(const std::string& path, std::string_view text);
 
+// Throws Error(resources) when write_file could not write there: a folder, a missing one, no permission. For outputs of
+// long work, before it begins.
+void check_writable(const std::string& path);
+
 // Where a file that is to replace `path` has to go: where a symbolic link leads, else `path`. Throws Error(resources)
 // when a folder, a pipe or a device is there.
 std::string replaceable_target(const std::string& path);

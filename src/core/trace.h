@@ -18,7 +18,7 @@ namespace sluice {
 class Trace {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::size_t kMostEvents = std::size_t{1} << 20;  // 56 bytes each
+  static constexpr std::size_t kMostEvents = std::size_t{1} << 20;  // 48 bytes each
 
   // What happened from `start` to `end` on one thread. Names are string literals; `key` may be nullptr.
   struct Event {

@@ -1,6 +1,6 @@
 // Hands out the pairs of panels of one product to the workers of a pool, so that each reads memory in one direction.
 //
-// Called by the runner and by dense projections, from one thread at a time; no state, nothing is allocated. Which
+// Called by the runner and by dense projections, from one thread at a time; no state. Which
 // worker does what is decided at run time.
 #pragma once
 

@@ -34,9 +34,9 @@ std::size_t workspace_bytes_of(RunSizes s) {
 }
 
 bool writes_directly(const HopperExperts& experts, const RunArgs& run) {
-  const TensorView& out = run.sum ? run.sum : run.routes;
+  const TensorView& out = run.sum;
   const bool wide = out.row_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(out.data) % 16 == 0;
-  return run.top_k == 1 && out.dtype == DType::bf16 && wide && run.stages == nullptr &&
+  return static_cast<bool>(out) && run.top_k == 1 && out.dtype == DType::bf16 && wide && run.stages == nullptr &&
          experts.layer.width() == experts.shape.hidden;
 }
 
@@ -63,10 +63,9 @@ RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunS
   a.static_scale = experts.input_scales.gemm1;
   a.later = experts.layer.weight_on_input ? nullptr : run.weights;
   if (s.direct) {
-    const TensorView& out = run.sum ? run.sum : run.routes;
     a.row_token = r.row_token;
-    a.output = out.data;
-    a.output_row_stride = out.row_stride;
+    a.output = run.sum.data;
+    a.output_row_stride = run.sum.row_stride;
   }
   a.scratch = r.route_scratch;
   a.route_row = r.route_row;
@@ -99,9 +98,8 @@ sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, co
   a.h_f32 = r.h_f32;
   a.slot_rows = r.slot_rows;
   if (s.direct) {
-    const TensorView& out = run.sum ? run.sum : run.routes;
-    const bool weighted = static_cast<bool>(run.sum) && !experts.layer.weight_on_input;
-    a.direct = {out.data, out.row_stride, r.row_token, weighted ? run.weights : nullptr};
+    const float* weights = experts.layer.weight_on_input ? nullptr : run.weights;
+    a.direct = {run.sum.data, run.sum.row_stride, r.row_token, weights};
   }
   a.sm_count = experts.processors;
   return a;

@@ -14,7 +14,7 @@ struct RunSizes {
   std::int32_t top_k = 1;   // k
   std::int32_t processors = 0;
   bool static_intermediate = false;  // fp8-tensor with a scale of the file
-  bool direct = false;               // k = 1: rows go straight to the output
+  bool direct = false;               // k = 1: weighted rows go straight to the sum
   bool whole_rows = false;           // the routing kernel for a few routes cannot read the input (route_plan.h)
   sm90::Plan plan;
 

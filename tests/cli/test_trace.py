@@ -82,8 +82,17 @@ def test_a_command_that_fails_leaves_its_trace_and_its_own_message(tmp_path):
 
 
 def test_a_trace_that_cannot_be_written_is_no_success(tmp_path):
-    done = sluice("run", MODEL, "-p", "Question: 1", "-n", "1", "--trace", tmp_path / "missing" / "trace.json")
-    assert done.returncode == 5 and "missing" in done.stderr
+    done = sluice("run", MODEL, "-p", "Question: 1", "-n", "1", "--trace", "/dev/full")
+    assert done.returncode == 5 and "/dev/full" in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--trace", "--json"])
+@pytest.mark.parametrize("path", ["missing/out.json", "."])
+def test_outputs_that_cannot_be_written_are_told_before_the_work(tmp_path, flag, path):
+    done = sluice("eval", "gsm8k", MODEL, "--data", ROOT / "models/word_problems.test.jsonl", "--num-shots", "0",
+                  "--num-questions", "1", flag, tmp_path / path)
+    assert done.returncode == 5 and str(tmp_path / path) in done.stderr
+    assert "recipe" not in done.stderr and done.stdout == ""  # no start line, no result
 
 
 def test_there_is_nothing_to_trace_where_the_model_runs_elsewhere(tmp_path):
@@ -92,10 +101,10 @@ def test_there_is_nothing_to_trace_where_the_model_runs_elsewhere(tmp_path):
     assert done.returncode == 2 and "--trace" in done.stderr
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-def test_a_server_writes_its_trace_when_it_is_drained(tmp_path, end):
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_server_writes_its_trace_when_it_ends(tmp_path, end):
     file = tmp_path / "trace.json"
     with served.serving(tmp_path / "log", "--trace", file) as server:
         assert server.post("/v1/completions", {"prompt": "Question: 1 + 1?", "max_tokens": 3}).status_code == 200
-        assert server.stop(end) == 0
+        assert server.stop(end) == (128 + end if end == signal.SIGHUP else 0)
     check_steps(spans_of(file))

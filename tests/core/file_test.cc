@@ -93,6 +93,18 @@ TEST_F(FileTest, WhatIsNoRegularFileIsRefusedWithoutWaiting) {
             ErrorCode::bad_input);
 }
 
+TEST_F(FileTest, PlacesThatCannotBeWrittenAreToldWithoutWriting) {
+  write_file(path("there"), "old");
+  for (const std::string& good : {path("there"), path("new"), std::string("/dev/null"), std::string("new_here")}) {
+    EXPECT_NO_THROW(check_writable(good)) << good;
+  }
+  EXPECT_EQ(entries(), 1u);
+  EXPECT_EQ(read_file(path("there"), {"a text"}), "old");
+  for (const std::string& bad : {folder_.string(), path("absent/a"), path("there/a")}) {
+    EXPECT_EQ(code_of([&] { check_writable(bad); }), ErrorCode::resources) << bad;
+  }
+}
+
 TEST_F(FileTest, AFailedWriteLeavesTheOldFile) {
   EXPECT_EQ(code_of([&] { write_file(path("absent/a"), "x"); }), ErrorCode::resources);
   EXPECT_EQ(entries(), 0u);
