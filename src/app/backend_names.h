@@ -53,6 +53,7 @@ struct LaunchRequest {
   std::string_view a2a = "none";
   std::string_view deepep_mode = "auto";
   std::string_view mxfp4_precision = "default";  // --flashinfer-mxfp4-moe-precision
+  std::string_view architecture;                 // of config.json, for transports with a list of their own
   int tp = 1;
   int ep = 1;
 };

@@ -123,6 +123,7 @@ RecipeChoice choose_recipes(const RecipeRequest& request, std::span<const Recipe
   launch.ep = request.ep;
   launch.a2a = request.a2a;
   launch.deepep_mode = request.deepep_mode;
+  launch.architecture = architecture;
   const std::string& backend = request.moe_runner_backend;
   const bool ours = std::find(runners.begin(), runners.end(), backend) != runners.end();
   const bool foreign = backend != "auto" && !ours;

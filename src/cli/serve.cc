@@ -116,7 +116,7 @@ int serve_command(const Options& given) {
     if (options.session != nullptr) options.session->abandon(outcome.exit_code);
     std::_Exit(outcome.exit_code);  // the engine's thread is in the middle of something
   }
-  log(LogLevel::info, "all requests are answered; good-bye");
+  if (outcome.exit_code == 0) log(LogLevel::info, "all requests are answered; good-bye");
   return outcome.exit_code;
 }
 

@@ -172,6 +172,22 @@ TEST(SharedExpertsFusion, IsOffWhereTheTableSaysSo) {
   EXPECT_FALSE(disables_shared_experts_fusion(r));
 }
 
+TEST(CheckLaunch, TransportsAskForFormatsAndModels) {
+  LaunchRequest r = launch("auto");
+  r.a2a = "megamoe";
+  for (const F format : {F::bf16, F::fp8_tensor, F::fp8_block}) {
+    expect_refused(r, format, ErrorCode::unsupported, {"megamoe", "nvfp4 or mxfp4", "alltoall"});
+  }
+  for (const F format : {F::nvfp4, F::mxfp4}) EXPECT_NO_THROW(check_launch(r, format));
+  r.a2a = "deepep_v2";
+  for (const char* architecture : {"DeepseekV3ForCausalLM", "DeepseekV4ForCausalLM", "Qwen3MoeForCausalLM"}) {
+    r.architecture = architecture;
+    EXPECT_NO_THROW(check_launch(r, F::fp8_block)) << architecture;
+  }
+  r.architecture = "GptOssForCausalLM";
+  expect_refused(r, F::mxfp4, ErrorCode::unsupported, {"deepep_v2 with GptOssForCausalLM", "Qwen3MoeForCausalLM"});
+}
+
 struct Auto {
   const char* architecture;
   const char* quantization;
