@@ -26,7 +26,7 @@ ckpt::Finding skipped_finding(const ckpt::Checkpoint& checkpoint, const model::S
 ModelCheck check_model(const CheckModelOptions& options) {
   ckpt::CheckOptions how;
   how.scales = ckpt::ScalePolicy::parse(options.scale_policy);
-  how.block_scales = options.block_scales;
+  how.block_scales = options.block_scales || options.weights;  // by the rules of loading, not for NaN alone
   how.weights = options.weights;
   const ModelFiles files = open_model_files(options.path);
   const model::ModelConfig& config = files.config;

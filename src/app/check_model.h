@@ -15,7 +15,7 @@ struct CheckModelOptions {
   std::string path;
   std::string scale_policy = "strict";  // as ckpt::ScalePolicy::parse reads it
   bool block_scales = false;            // also read every block scale
-  bool weights = false;                 // also read every tensor, for NaN and infinity
+  bool weights = false;                 // both, and every other tensor, for NaN and infinity
 };
 
 struct ModelCheck {

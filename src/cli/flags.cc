@@ -134,7 +134,8 @@ void add_proof_flags(Options& o, std::vector<Flag>& t) {
 void add_report_flags(Options& o, std::vector<Flag>& t) {
   t.push_back(
       {"--block-scales", "", "check", "Also read every block scale, a tenth of a 4-bit checkpoint", &o.block_scales});
-  t.push_back({"--weights", "", "check", "Also look for NaN and infinity in every tensor; reads the whole checkpoint",
+  t.push_back({"--weights", "", "check",
+               "Also read every block scale, and look for NaN and infinity in every tensor; reads the whole checkpoint",
                &o.weights});
   t.push_back({"--device", "NAME", "explain", "cpu or cuda", &o.device});
 }

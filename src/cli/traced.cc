@@ -33,6 +33,7 @@ int traced(Options options, int rank, int (*command)(const Options&)) {
   Trace trace;
   options.trace = &trace;
   options.trace_rank = rank;
+  if (rank > 0) replaceable_target(options.trace_file);  // no names beside a device or a pipe
   check_writable(trace_path(options));
   int code = 0;
   try {

@@ -131,7 +131,9 @@ void check_writable(const std::string& path) {
   const std::string target = resolved(path);
   struct stat info = {};
   const bool exists = ::stat(target.c_str(), &info) == 0;
-  if (exists && S_ISDIR(info.st_mode)) fail_write(path, EISDIR);
+  if (exists && S_ISDIR(info.st_mode)) {
+    fail(ErrorCode::resources, "cannot write " + path + ": a folder is there", "a file, or the name of a new one");
+  }
   if (exists && !S_ISREG(info.st_mode)) {
     if (::access(target.c_str(), W_OK) != 0) fail_write(path, errno);
     return;

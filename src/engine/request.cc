@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -40,6 +41,18 @@ void validate_top(std::int32_t count, const char* what) {
   require(count >= 0 && count <= kMostTop, fmt::format("{} {}", what, count), fmt::format("0 to {}", kMostTop));
 }
 
+// Whether no token is left where no end token may be chosen.
+bool ends_are_all(const Request& request, std::int64_t vocab) {
+  if (std::ssize(request.eos_ids) + std::ssize(request.stop_ids) < vocab) return false;
+  std::vector<bool> is_end(static_cast<std::size_t>(vocab));
+  for (const std::vector<std::int32_t>* ids : {&request.eos_ids, &request.stop_ids}) {
+    for (const std::int32_t id : *ids) {
+      if (id >= 0 && id < vocab) is_end[static_cast<std::size_t>(id)] = true;
+    }
+  }
+  return std::find(is_end.begin(), is_end.end(), false) == is_end.end();
+}
+
 }  // namespace
 
 std::string_view finish_name(FinishReason reason) {
@@ -57,6 +70,8 @@ void validate(const Request& request, std::int64_t vocab, std::int64_t context) 
   require(request.min_new_tokens >= 0 && request.min_new_tokens <= request.max_new_tokens,
           fmt::format("min_new_tokens {}", request.min_new_tokens),
           fmt::format("0 to max_new_tokens {}", request.max_new_tokens));
+  require(request.min_new_tokens == 0 || !ends_are_all(request, vocab),
+          fmt::format("min_new_tokens {} where every token ends the answer", request.min_new_tokens), "0");
   for (std::size_t i = 0; i < request.prompt.size(); ++i) {
     if (request.prompt[i] >= 0 && request.prompt[i] < vocab) continue;
     fail(ErrorCode::usage, fmt::format("token id {} at position {} of the prompt", request.prompt[i], i),

@@ -224,3 +224,22 @@ def test_full_size_checkpoints_are_explained_for_eight_ranks(sparse, tmp_path):
     assert code == 0, text
     kind, = json.loads(out.read_text())["layer_kinds"]
     assert (kind["layers"], kind["experts"], kind["experts_per_rank"], kind["intermediate_per_rank"]) == (layers, experts, per_rank, inner)
+
+
+@pytest.mark.parametrize("form,kind,code,word", [("mxfp4", "weight_scale", b"\xff", "NaN"), ("nvfp4", "weight_scale", b"\x81", "negative"),
+                                                 ("fp8-block", "weight_scale_inv", struct.pack("<f", -1), "negative"),
+                                                 ("fp8-block", "weight_scale_inv", struct.pack("<f", 0), "zero")])
+def test_a_scan_of_all_weights_finds_the_scales_that_loading_refuses(tmp_path, form, kind, code, word):
+    folder, name = tmp_path / "model", f"model.layers.3.mlp.experts.15.up_proj.{kind}"
+    assert sluice("quantize", QWEN, folder, "--format", form, "-q").returncode == 0
+    assert sluice("check", folder, "--weights").returncode == 0
+
+    def damage(header, data):
+        begin = header[name]["data_offsets"][0]
+        data[begin:begin + len(code)] = code
+    rewrite(folder, damage)
+    done, found = report("check", folder, tmp_path, "--weights")
+    assert done.returncode == 1
+    assert [f["tensor"] for f in found["findings"] if f["severity"] == "error"] == [name] and word in done.stdout
+    loaded = sluice("run", folder, "-p", "Question: 1", "-n", "1")
+    assert loaded.returncode == 3 and name in loaded.stderr and word in loaded.stderr

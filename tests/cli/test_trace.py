@@ -95,6 +95,14 @@ def test_outputs_that_cannot_be_written_are_told_before_the_work(tmp_path, flag,
     assert "recipe" not in done.stderr and done.stdout == ""  # no start line, no result
 
 
+def test_ranks_make_no_files_beside_a_device(tmp_path):
+    device = tmp_path / "device"
+    device.symlink_to("/dev/null")
+    done = sluice("run", MODEL, "-p", "Question: 1", "-n", "1", "--tp", "2", "--trace", device)
+    assert done.returncode == 5 and "device" in done.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["device"] and not pathlib.Path("/dev/null.rank1").exists()
+
+
 def test_there_is_nothing_to_trace_where_the_model_runs_elsewhere(tmp_path):
     done = sluice("eval", "gsm8k", "--base-url", "http://127.0.0.1:1", "--data", ROOT / "models/word_problems.test.jsonl",
                   "--trace", tmp_path / "trace.json")

@@ -96,6 +96,17 @@ TEST(Request, RefusesPenaltiesAndBiasOutOfRange) {
   EXPECT_EQ(sampling([](Sampling& s) { s.logit_bias = {{1, -kInf}, {9, 100.0f}}; }), "accepted");
 }
 
+TEST(Request, RefusesAnswersOfWhichNoTokenMayBe) {
+  const auto ends = [](Request& r) {
+    r.min_new_tokens = 2;
+    r.eos_ids = {0, 1, 2, 3, 4, 5};
+    r.stop_ids = {6, 7, 8, 9, 9, -1, 12};
+  };
+  EXPECT_EQ(refusal(ends), "min_new_tokens 2 where every token ends the answer; expected 0");
+  EXPECT_EQ(refusal([&](Request& r) { ends(r), r.min_new_tokens = 0; }), "accepted");
+  EXPECT_EQ(refusal([&](Request& r) { ends(r), r.eos_ids[3] = 4; }), "accepted") << "3 is left";
+}
+
 TEST(Request, RefusesCountsOutOfRange) {
   EXPECT_EQ(refusal([](Request& r) { r.min_new_tokens = 6; }), "min_new_tokens 6; expected 0 to max_new_tokens 5");
   EXPECT_NE(refusal([](Request& r) { r.min_new_tokens = -1; }), "accepted");
