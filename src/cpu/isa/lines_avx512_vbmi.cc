@@ -30,8 +30,9 @@ struct ZmmVbmi : Zmm {
   // Nibbles that begin with these bits in the low halves of bytes, and the high halves of `high`.
   template <int A, int B, int C, int D>
   static R picked(R v, R high) {
-    constexpr int kMaskChooses = 0xCA;  // first operand ? second : third
-    return _mm512_ternarylogic_epi64(each_8(0x0F), picked_at<A, B, C, D>(v), high, kMaskChooses);
+    constexpr int kMaskChooses = 0xCA;       // first operand ? second : third
+    const R low = picked_at<A, B, C, D>(v);  // a name, since clang's intrinsic is a macro, which commas split
+    return _mm512_ternarylogic_epi64(each_8(0x0F), low, high, kMaskChooses);
   }
 };
 
