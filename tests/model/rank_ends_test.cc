@@ -20,7 +20,7 @@ namespace {
 using Floats = std::vector<float>;
 
 bool same_bits(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // Zeros of both signs, a NaN, infinity and a subnormal among other values.

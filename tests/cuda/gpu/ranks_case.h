@@ -122,7 +122,7 @@ inline double row_norm(const Floats& rows, std::int64_t row, std::int64_t width)
 }
 
 inline bool same_bits(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // The largest distance of a token in units of its bound; infinity for a NaN, and for zeros that are none.
