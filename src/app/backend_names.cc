@@ -141,6 +141,21 @@ void check_parallel(const BackendName& b, const LaunchRequest& r) {
   }
 }
 
+constexpr std::string_view kDeepEpV2Models = "DeepseekV3ForCausalLM DeepseekV4ForCausalLM Qwen3MoeForCausalLM";
+
+// What SGLang's transports ask of the model (moe-runner-spec 7.3); parallel_choice.h has what they ask of the ranks.
+void check_transport(const LaunchRequest& r, WeightFormat format) {
+  const std::string flag = "--moe-a2a-backend " + std::string(r.a2a);
+  const std::string works = "or --moe-a2a-backend alltoall, which has no such rule";
+  if (r.a2a == "megamoe" && format != WeightFormat::nvfp4 && format != WeightFormat::mxfp4) {
+    fail(ErrorCode::unsupported, flag + " with experts stored as " + std::string(format_name(format)), "nvfp4 or mxfp4",
+         works);
+  }
+  if (r.a2a == "deepep_v2" && !has_word(kDeepEpV2Models, r.architecture)) {
+    fail(ErrorCode::unsupported, flag + " with " + std::string(r.architecture), commas(kDeepEpV2Models), works);
+  }
+}
+
 }  // namespace
 
 WeightFormat format_of(Recipe recipe) {
@@ -178,25 +193,6 @@ const BackendName* find_backend(std::string_view name) {
   }
   return nullptr;
 }
-
-namespace {
-
-constexpr std::string_view kDeepEpV2Models = "DeepseekV3ForCausalLM DeepseekV4ForCausalLM Qwen3MoeForCausalLM";
-
-// What SGLang's transports ask of the model (moe-runner-spec 7.3); parallel_choice.h has what they ask of the ranks.
-void check_transport(const LaunchRequest& r, WeightFormat format) {
-  const std::string flag = "--moe-a2a-backend " + std::string(r.a2a);
-  const std::string works = "or --moe-a2a-backend alltoall, which has no such rule";
-  if (r.a2a == "megamoe" && format != WeightFormat::nvfp4 && format != WeightFormat::mxfp4) {
-    fail(ErrorCode::unsupported, flag + " with experts stored as " + std::string(format_name(format)), "nvfp4 or mxfp4",
-         works);
-  }
-  if (r.a2a == "deepep_v2" && !has_word(kDeepEpV2Models, r.architecture)) {
-    fail(ErrorCode::unsupported, flag + " with " + std::string(r.architecture), commas(kDeepEpV2Models), works);
-  }
-}
-
-}  // namespace
 
 void check_launch(const LaunchRequest& r, WeightFormat format) {
   check_quantization(r, format);

@@ -123,9 +123,8 @@ LoadedModel load_model(OpenedModel opened, const ProgressSink& progress, const L
   const auto start = std::chrono::steady_clock::now();
   LoadedModel m;
   m.opened = std::move(opened);
-  Trace* const trace = m.opened.options.trace;
   {
-    const TraceSpan span(trace, "load tokenizer");
+    const TraceSpan span(m.opened.options.trace, "load tokenizer");
     m.tokenizer = std::make_unique<text::Tokenizer>(text::Tokenizer::load(m.opened.path));
   }
   if (std::optional<text::ChatTemplate> chat = text::load_chat_template(m.opened.path)) {

@@ -51,14 +51,13 @@ class Planner {
     plan_ = {};
     rank_ = &rank;
     layer_ = ckpt::kOutsideLayers;
-    const auto own = [&](std::int64_t n, const std::vector<Share>& shares) -> Extent {
-      return {n, shares.size() > 1 ? shares[static_cast<std::size_t>(rank.attention.index)] : shares.front()};
-    };
+    const Piece& piece = rank.attention;
     const std::int64_t vocab = config_.vocab, hidden = config_.hidden;
-    add(Role::embedding, vocab, own(hidden, model::embedding_columns(source_, hidden, rank.attention)));
+    const Extent columns{hidden, model::own_share(model::embedding_columns(source_, hidden, piece), piece)};
+    const Extent rows{vocab, model::own_share(model::output_rows(vocab, piece), piece)};
+    add(Role::embedding, vocab, columns);
     add(Role::final_norm, 1, hidden);
-    add(config_.tied_embeddings ? Role::embedding : Role::output, own(vocab, model::output_rows(vocab, rank.attention)),
-        hidden);
+    add(config_.tied_embeddings ? Role::embedding : Role::output, rows, hidden);
     for (const model::BlockSpec& block : config_.layers) {
       ++layer_;
       add_attention(block.attention);

@@ -47,7 +47,11 @@ constexpr Entry kEntries[] = {
     {"doctor", sluice::cli::doctor_command},
 };
 
+// On rank 0, which alone writes the results.
 int dispatch(const Options& options) {
+  for (const std::string& path : {options.json, options.svg}) {
+    if (!path.empty()) sluice::check_writable(path);
+  }
   for (const Entry& entry : kEntries) {
     if (entry.name == options.command) return entry.call(options);
   }
@@ -125,9 +129,6 @@ int run_as_rank(Options options) {
 }
 
 int run_command_line(const Options& options, int argc, char** argv) {
-  for (const std::string& path : {options.json, options.svg}) {
-    if (!path.empty()) sluice::check_writable(path);
-  }
   if (!sluice::cli::runs_on_ranks(options)) return flushed(traced(options, 0, dispatch));
   sluice::cli::parallel_choice(options);  // sizes that do not go together are refused before anything starts
   if (sluice::app::is_rank()) return run_as_rank(options);

@@ -1,7 +1,7 @@
 // Hands out the pairs of panels of one product to the workers of a pool, so that each reads memory in one direction.
 //
-// Called by the runner and by dense projections, from one thread at a time; no state. Which
-// worker does what is decided at run time.
+// Called by the runner and by dense projections, from one thread at a time; no state. Which worker does what is decided
+// at run time.
 #pragma once
 
 #include <cstdint>

@@ -243,12 +243,12 @@ void load_ends(Decoder::Parts& parts, ckpt::WeightSource& source) {
   const Piece& piece = parts.options.plan.attention;
   const std::vector<Share> columns = embedding_columns(source, c.hidden, piece), rows = output_rows(c.vocab, piece);
   QuantTensor table = source.tensor(role_name(Role::embedding), ckpt::kOutsideLayers, c.vocab, c.hidden);
-  if (columns.size() > 1) table = columns_of(table, columns[static_cast<std::size_t>(piece.index)]);
+  if (columns.size() > 1) table = columns_of(table, own_share(columns, piece));
   parts.embedding = parts.options.backend->prepare_embedding(table);
   parts.bytes.embedding = parts.embedding->resident_bytes;
   parts.final_norm = load.vector(Role::final_norm, c.hidden);
-  const Share own = rows.size() > 1 ? rows[static_cast<std::size_t>(piece.index)] : rows.front();
-  parts.output = load.dense(c.tied_embeddings ? Role::embedding : Role::output, {c.vocab, own}, c.hidden);
+  const Extent outputs{c.vocab, own_share(rows, piece)};
+  parts.output = load.dense(c.tied_embeddings ? Role::embedding : Role::output, outputs, c.hidden);
   const auto over_ranks = [&](const std::vector<Share>& shares) -> std::unique_ptr<RankColumns> {
     if (shares.size() == 1) return nullptr;
     return std::make_unique<RankColumns>(*parts.options.backend, *parts.options.attention, shares);

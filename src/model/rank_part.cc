@@ -142,6 +142,10 @@ std::vector<Share> output_rows(std::int64_t vocab, const Piece& piece) {
   return shares_of(vocab, panels ? kPanelRows : kScaledRows, piece);
 }
 
+Share own_share(const std::vector<Share>& shares, const Piece& piece) {
+  return shares.size() > 1 ? shares[static_cast<std::size_t>(piece.index)] : shares.front();
+}
+
 std::vector<std::string> rank_notes(const ModelConfig& config, const ckpt::WeightSource& source, const RankPlan& plan) {
   std::vector<std::string> notes;
   for (std::size_t i = 0; i < config.layers.size(); ++i) {

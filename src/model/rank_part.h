@@ -57,6 +57,8 @@ Share dense_part(const ckpt::WeightSource& source, std::int64_t layer, const Den
 // would get nothing.
 std::vector<Share> embedding_columns(const ckpt::WeightSource& source, std::int64_t hidden, const Piece& piece);
 std::vector<Share> output_rows(std::int64_t vocab, const Piece& piece);
+// That of the rank with this piece.
+Share own_share(const std::vector<Share>& shares, const Piece& piece);
 
 // The piece of a shared expert: cut over all ranks where their partial sums are reduced anyway, whole at home
 // otherwise.

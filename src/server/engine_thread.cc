@@ -1,10 +1,10 @@
 #include "server/engine_thread.h"
 
-#include <ctime>
 #include <iterator>
 #include <utility>
 
 #include "core/error.h"
+#include "server/cpu_time.h"
 
 namespace sluice::server {
 namespace {
@@ -23,12 +23,6 @@ void warm_up(engine::Engine& engine) {
     }
   }
   engine.clear_prefix_cache();
-}
-
-double thread_cpu_seconds() {
-  timespec used{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
 }  // namespace
@@ -135,15 +129,15 @@ void EngineThread::run() {
 void EngineThread::serve() {
   std::vector<Command> commands;
   while (next_commands(commands)) {
-    const double begin = thread_cpu_seconds();
+    const double begin = cpu_seconds_of(CLOCK_THREAD_CPUTIME_ID);
     std::vector<TicketEvent> events;
     for (Command& command : commands) apply(command, events);
     commands.clear();
-    handover_cpu_ += thread_cpu_seconds() - begin;
+    handover_cpu_ += cpu_seconds_of(CLOCK_THREAD_CPUTIME_ID) - begin;
     if (!engine_->idle()) step(events);
-    const double made = thread_cpu_seconds();
+    const double made = cpu_seconds_of(CLOCK_THREAD_CPUTIME_ID);
     publish(std::move(events));
-    handover_cpu_ += thread_cpu_seconds() - made;
+    handover_cpu_ += cpu_seconds_of(CLOCK_THREAD_CPUTIME_ID) - made;
   }
 }
 

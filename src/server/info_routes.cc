@@ -1,6 +1,5 @@
 // The routes that tell about the server and its model.
 #include <fmt/core.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -9,19 +8,11 @@
 #include "http/url.h"
 #include "server/api_error.h"
 #include "server/api_server.h"
+#include "server/cpu_time.h"
 #include "server/expert_load.h"
 
 namespace sluice::server {
 namespace {
-
-double thread_cpu_seconds() {
-  rusage use{};
-  getrusage(RUSAGE_THREAD, &use);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(use.ru_utime) + seconds(use.ru_stime);
-}
 
 double resident_bytes() {
   std::ifstream file("/proc/self/statm");
@@ -176,7 +167,8 @@ void ApiServer::metrics_page(const Exchange& exchange) {
   if (!options_.metrics) throw ApiError(404, "--enable-metrics is false", "", "not_found");
   metrics_.connections = http_->connections();
   metrics_.open_requests = open_requests();
-  metrics_.frontend_cpu_seconds = thread_cpu_seconds() + workers_.cpu_seconds() + engine_.handover_cpu_seconds();
+  metrics_.frontend_cpu_seconds =
+      cpu_seconds_of(CLOCK_THREAD_CPUTIME_ID) + workers_.cpu_seconds() + engine_.handover_cpu_seconds();
   metrics_.resident_bytes = resident_bytes();
   reply(exchange, 200,
         prometheus_text(metrics_, engine_.stats(), engine_.expert_load(), served_ ? served_->name : "loading"),

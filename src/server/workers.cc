@@ -2,8 +2,9 @@
 
 #include <pthread.h>
 
-#include <ctime>
 #include <utility>
+
+#include "server/cpu_time.h"
 
 namespace sluice::server {
 
@@ -48,10 +49,8 @@ double Workers::cpu_seconds() const {
   double total = 0;
   for (const Queue& queue : queues_) {
     clockid_t clock{};
-    timespec used{};
     if (pthread_getcpuclockid(const_cast<std::thread&>(queue.thread).native_handle(), &clock) != 0) continue;
-    if (clock_gettime(clock, &used) != 0) continue;
-    total += static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+    total += cpu_seconds_of(clock);
   }
   return total;
 }

@@ -6,14 +6,12 @@
 
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "app/ranks.h"
-#include "comm/group_conformance.h"
 #include "comm/nccl.h"
+#include "comm/probe.h"
 #include "comm/staged_group.h"
 #include "core/error.h"
 
@@ -37,15 +35,6 @@ Request parse(int argc, char** argv) {
   return r;
 }
 
-void conformance(std::unique_ptr<Group> gpus) {
-  test::Staged staged(std::move(gpus));
-  for (const test::Check& check : test::conformance_checks()) {
-    check.run(staged);
-    staged.barrier();
-    if (staged.rank() == 0) std::printf("%s %d ok\n", check.name, staged.size());
-  }
-}
-
 void break_rank(const std::string& mode) {
   if (mode == "kill") raise(SIGKILL);
   if (mode == "stop") raise(SIGSTOP);
@@ -54,7 +43,7 @@ void break_rank(const std::string& mode) {
 }
 
 // Sums without end: what ends it is the fault of rank 1.
-void sum_on(Group& gpus, const std::string& mode) {
+[[noreturn]] void sum_on(Group& gpus, const std::string& mode) {
   constexpr std::size_t kFloats = 1'000'000;
   constexpr int kBefore = 50;
   const std::vector<float> zeros(kFloats);
@@ -70,26 +59,13 @@ void sum_on(Group& gpus, const std::string& mode) {
   }
 }
 
-void work(Group& world, const Request& request) {
+int work(Group& world, const Request& request) {
   test::ok(cudaSetDevice(world.rank()));
   auto gpus = comm::make_nccl_group(world, {world.rank(), request.limit});
-  if (request.mode == "conformance") return conformance(std::move(gpus));
-  sum_on(*gpus, request.mode);
-}
-
-int run_rank(const Request& request) {
-  const std::unique_ptr<app::RankSession> session = app::join_ranks({request.tp, request.limit, 60, 0});
-  int code = 0;
-  try {
-    work(session->world(), request);
-  } catch (const Error& e) {
-    session->report(e.what());
-    code = e.exit_code();
-  } catch (const std::exception& e) {
-    session->report(e.what());
-    code = 1;
-  }
-  return session->finish(code);
+  if (request.mode != "conformance") sum_on(*gpus, request.mode);
+  test::Staged staged(std::move(gpus));
+  test::print_conformance(staged);
+  return 0;
 }
 
 }  // namespace
@@ -97,11 +73,6 @@ int run_rank(const Request& request) {
 
 int main(int argc, char** argv) {
   const sluice::Request request = sluice::parse(argc, argv);
-  try {
-    if (!sluice::app::is_rank() && request.tp > 1) return sluice::app::start_ranks(request.tp, argc, argv);
-    return sluice::run_rank(request);
-  } catch (const sluice::Error& e) {
-    std::fprintf(stderr, "probe: %s\n", e.what());
-    return e.exit_code();
-  }
+  return sluice::test::run_probe({request.tp, request.limit, 60, 0}, argc, argv,
+                                 [&](sluice::Group& world) { return sluice::work(world, request); });
 }

@@ -10,13 +10,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <string>
 #include <thread>
 
-#include "app/ranks.h"
-#include "comm/group_conformance.h"
-#include "core/error.h"
+#include "comm/probe.h"
 
 namespace sluice {
 namespace {
@@ -42,14 +39,6 @@ Request parse(int argc, char** argv) {
     if (flag == "--limit") r.limit = std::stod(value);
   }
   return r;
-}
-
-void conformance(Group& world) {
-  for (const test::Check& check : test::conformance_checks()) {
-    check.run(world);
-    world.barrier();
-    if (world.rank() == 0) std::printf("%s %d ok\n", check.name, world.size());
-  }
 }
 
 // Sums without end: what ends it is the fault.
@@ -124,7 +113,7 @@ int work(Group& world, const Request& request) {
   if (request.mode == "verdict") return verdict(world);
   if (request.mode == "files") return files(world);
   if (request.mode == "conformance") {
-    conformance(world);
+    test::print_conformance(world);
   } else if (request.mode == "facts") {
     facts(world, request);
   } else if (request.mode == "echo") {
@@ -137,33 +126,13 @@ int work(Group& world, const Request& request) {
   return 0;
 }
 
-int run_rank(const Request& request) {
-  if (request.mode == "exit-early" && std::to_string(request.who) == std::getenv("OMPI_COMM_WORLD_RANK")) return 0;
-  const std::unique_ptr<app::RankSession> session =
-      app::join_ranks({request.tp, request.limit, request.start, request.message});
-  int code = 0;
-  try {
-    code = work(session->world(), request);
-  } catch (const Error& e) {
-    session->report(e.what());
-    code = e.exit_code();
-  } catch (const std::exception& e) {
-    session->report(e.what());
-    code = 1;
-  }
-  return session->finish(code);
-}
-
 }  // namespace
 }  // namespace sluice
 
 int main(int argc, char** argv) {
   const sluice::Request request = sluice::parse(argc, argv);
-  try {
-    if (!sluice::app::is_rank() && request.tp > 1) return sluice::app::start_ranks(request.tp, argc, argv);
-    return sluice::run_rank(request);
-  } catch (const sluice::Error& e) {
-    std::fprintf(stderr, "probe: %s\n", e.what());
-    return e.exit_code();
-  }
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (request.mode == "exit-early" && rank != nullptr && std::to_string(request.who) == rank) return 0;
+  return sluice::test::run_probe({request.tp, request.limit, request.start, request.message}, argc, argv,
+                                 [&](sluice::Group& world) { return sluice::work(world, request); });
 }

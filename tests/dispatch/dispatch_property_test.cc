@@ -6,15 +6,14 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <exception>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <set>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "comm/rank_threads.h"
 #include "core/thread_pool.h"
 #include "cpu/backend.h"
 #include "dispatch/dispatcher.h"
@@ -186,24 +185,9 @@ std::vector<float> run_rank(const World& w, Group& world, Seen& seen) {
 }
 
 std::vector<std::vector<float>> run_world(const World& w, Seen& seen) {
-  auto groups = make_thread_groups(w.sizes.tp, 30.0);
-  std::vector<std::vector<float>> out(groups.size());
-  std::vector<std::exception_ptr> errors(groups.size());
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < groups.size(); ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        out[r] = run_rank(w, *groups[r], seen);
-      } catch (...) {
-        errors[r] = std::current_exception();
-        groups[r].reset();
-      }
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  for (const std::exception_ptr& e : errors) {
-    if (e) std::rethrow_exception(e);
-  }
+  std::vector<std::vector<float>> out(static_cast<std::size_t>(w.sizes.tp));
+  testing::on_rank_threads(make_thread_groups(w.sizes.tp, 30.0),
+                           [&](std::size_t r, std::unique_ptr<Group>& group) { out[r] = run_rank(w, *group, seen); });
   return out;
 }
 

@@ -3,14 +3,13 @@
 #pragma once
 
 #include <algorithm>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "comm/group.h"
+#include "comm/rank_threads.h"
 #include "core/thread_pool.h"
 #include "cpu/backend.h"
 #include "cpu/runner_cpu.h"
@@ -107,28 +106,14 @@ inline RankResult run_rank(const LayerWorld& world, Group& group, const Batch& b
 // batches[g]: tokens of dp group g, whose ids are experts of the model. One result a rank.
 inline std::vector<RankResult> run_ranks(const LayerWorld& world, const std::vector<Batch>& batches) {
   constexpr double kTimeoutSeconds = 60.0;
-  const int ranks = world.sizes.tp;
-  auto groups = make_thread_groups(ranks, kTimeoutSeconds);
   std::int64_t most = 0;
   for (const Batch& b : batches) most = std::max(most, b.tokens);
-  std::vector<RankResult> results(static_cast<std::size_t>(ranks));
-  std::vector<std::exception_ptr> errors(results.size());
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < results.size(); ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        const auto dp = static_cast<std::size_t>(plan_rank(world.sizes, static_cast<int>(r)).dp.index);
-        results[r] = detail::run_rank(world, *groups[r], batches[dp], most);
-      } catch (...) {
-        errors[r] = std::current_exception();
-        groups[r].reset();  // counts as gone
-      }
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  for (const std::exception_ptr& e : errors) {
-    if (e) std::rethrow_exception(e);
-  }
+  std::vector<RankResult> results(static_cast<std::size_t>(world.sizes.tp));
+  on_rank_threads(make_thread_groups(world.sizes.tp, kTimeoutSeconds),
+                  [&](std::size_t r, std::unique_ptr<Group>& group) {
+                    const auto dp = static_cast<std::size_t>(plan_rank(world.sizes, static_cast<int>(r)).dp.index);
+                    results[r] = detail::run_rank(world, *group, batches[dp], most);
+                  });
   return results;
 }
 

@@ -164,15 +164,11 @@ TEST_F(World, DrainingFinishesWhatWasBegun) {
   run_until([&] { return server->connections() == 0; });
 }
 
-// A server with little patience for what is not read, and a client whose stream has begun.
-struct Streaming : World {
-  static ServerLimits little() {
-    ServerLimits limits;
-    limits.unsent_bytes = 1 << 20;
-    return limits;
-  }
-  Server small{loop, handler, little(), "127.0.0.1", 0};
-  Url there = parse_url("http://127.0.0.1:" + std::to_string(small.port()));
+// A server with limits of its own, and a client whose stream has begun.
+struct Limited : World {
+  explicit Limited(const ServerLimits& limits) : own_server(loop, handler, limits, "127.0.0.1", 0) {}
+  Server own_server;
+  Url there = parse_url("http://127.0.0.1:" + std::to_string(own_server.port()));
   Client reader{loop, there, resolve(there), Seconds(600)};
   Taking taking{loop};
 
@@ -181,6 +177,11 @@ struct Streaming : World {
     run_until([&] { return handler.kept != nullptr; });
     handler.kept->start_stream({});
   }
+};
+
+// Little patience for what is not read.
+struct Streaming : Limited {
+  Streaming() : Limited({.unsent_bytes = 1 << 20}) {}
 };
 
 TEST_F(Streaming, AReaderThatDoesNotReadIsLeft) {
@@ -203,22 +204,12 @@ TEST_F(Streaming, AReaderGetsAPartOfAnySize) {
   EXPECT_EQ(taking.body.size(), (64u << 20) + 3);
 }
 
-// A server whose parts may wait longer than any test lasts, and a client whose stream has begun.
-struct Bundling : World {
-  static ServerLimits patient() {
-    ServerLimits limits;
-    limits.part_window = Seconds(100'000);
-    return limits;
-  }
-  Server bundling{loop, handler, patient(), "127.0.0.1", 0};
-  Url there = parse_url("http://127.0.0.1:" + std::to_string(bundling.port()));
-  Client reader{loop, there, resolve(there), Seconds(600)};
-  Taking taking{loop};
+// Parts may wait longer than any test lasts.
+struct Bundling : Limited {
+  Bundling() : Limited({.part_window = Seconds(100'000)}) {}
 
   void begin() {
-    reader.send("GET", "/later", {}, "", taking);
-    run_until([&] { return handler.kept != nullptr; });
-    handler.kept->start_stream({});
+    Limited::begin();
     handler.kept->write_soon("first");
     run_until([&] { return taking.body == "first"; });
     handler.kept->write_soon("|second");
@@ -248,7 +239,7 @@ TEST_F(Bundling, TheEndTakesEverythingAlong) {
   reader.send("GET", "/x", {}, "", next);  // on the same connection, whose last answer left just now
   run_until([&] { return next.done == 1; });
   EXPECT_EQ(next.body, "GET");
-  EXPECT_EQ(bundling.connections(), 1);
+  EXPECT_EQ(own_server.connections(), 1);
 }
 
 TEST_F(World, AClientThatLeavesWhileItsPartWaitsIsForgotten) {
@@ -281,9 +272,9 @@ TEST_F(World, AClientThatLeavesWhileItsPartWaitsIsForgotten) {
 
 TEST_F(Bundling, DrainingEndsAStreamOfWhichAPartWaits) {
   begin();
-  bundling.drain();
+  own_server.drain();
   handler.kept->end();
-  run_until([&] { return taking.done == 1 && bundling.connections() == 0; });
+  run_until([&] { return taking.done == 1 && own_server.connections() == 0; });
   EXPECT_EQ(taking.body, "first|second");
 }
 

@@ -1,12 +1,11 @@
 // The dispatchers that runs over ranks use, with ranks as threads whose experts are all on the one GPU: rows and sums
 // travel in host memory, every rank's slice is computed by the Hopper runner.
-#include <exception>
 #include <functional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "comm/group.h"
+#include "comm/rank_threads.h"
 #include "dispatch/moe_layer.h"
 #include "dispatch/router_backend.h"
 #include "gpu/harness.h"
@@ -16,6 +15,7 @@ namespace sluice::gpu_tests {
 namespace {
 
 using sluice::testing::Batch;
+using sluice::testing::on_rank_threads;
 using sluice::testing::OutputKind;
 using sluice::testing::parallel_sizes;
 using Wrap = std::function<std::unique_ptr<Dispatcher>(std::unique_ptr<Dispatcher>)>;
@@ -118,26 +118,13 @@ Floats run_rank(const World& world, Group& group, const Batch& batch) {
 // [ranks] outputs. Group g of dp has the tokens of its share of `batch`.
 std::vector<Floats> run_ranks(const World& world, const Batch& batch) {
   constexpr double kTimeoutSeconds = 60.0;
-  auto groups = make_thread_groups(world.sizes.tp, kTimeoutSeconds);
   const std::vector<Batch> batches = sluice::testing::cut_batch(batch, world.sizes.dp);
-  std::vector<Floats> outputs(groups.size());
-  std::vector<std::exception_ptr> errors(groups.size());
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < groups.size(); ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        const auto dp = static_cast<std::size_t>(plan_rank(world.sizes, static_cast<int>(r)).dp.index);
-        outputs[r] = run_rank(world, *groups[r], batches[dp]);
-      } catch (...) {
-        errors[r] = std::current_exception();
-        groups[r].reset();  // counts as gone
-      }
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  for (const std::exception_ptr& e : errors) {
-    if (e) std::rethrow_exception(e);
-  }
+  std::vector<Floats> outputs(static_cast<std::size_t>(world.sizes.tp));
+  on_rank_threads(make_thread_groups(world.sizes.tp, kTimeoutSeconds),
+                  [&](std::size_t r, std::unique_ptr<Group>& group) {
+                    const auto dp = static_cast<std::size_t>(plan_rank(world.sizes, static_cast<int>(r)).dp.index);
+                    outputs[r] = run_rank(world, *group, batches[dp]);
+                  });
   return outputs;
 }
 

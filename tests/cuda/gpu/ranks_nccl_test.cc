@@ -1,12 +1,11 @@
 // The expert layer over as many GPUs as there are, a thread a rank, with NCCL between them: against one GPU. With one
 // GPU, or without NCCL, the summary says so. NCCL_NVLS_ENABLE=0 is set by who runs it on machines whose links are
 // shared.
-#include <exception>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "comm/nccl.h"
+#include "comm/rank_threads.h"
 #include "cuda/device.h"
 #include "cuda/streams.h"
 #include "dispatch/dispatcher.h"
@@ -17,6 +16,7 @@ namespace sluice::gpu_tests {
 namespace {
 
 using sluice::testing::Batch;
+using sluice::testing::on_rank_threads;
 using sluice::testing::OutputKind;
 using sluice::testing::parallel_sizes;
 
@@ -98,28 +98,15 @@ std::vector<Floats> run_rank(const Job& job, Group& group) {
 // [ranks] of [runs] outputs.
 std::vector<std::vector<Floats>> run_ranks(const Job& job) {
   constexpr double kTimeoutSeconds = 60.0;
-  auto hosts = make_thread_groups(job.sizes.tp, kTimeoutSeconds);
-  std::vector<std::vector<Floats>> outputs(hosts.size());
-  std::vector<std::exception_ptr> errors(hosts.size());
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < hosts.size(); ++r) {
-    threads.emplace_back([&, r] {
-      const std::unique_ptr<Group> host = std::move(hosts[r]);  // goes with the thread: then the rank is gone
-      try {
-        const int device = static_cast<int>(r);
-        cuda::check(cudaSetDevice(device), "choosing a GPU");
-        const auto group = comm::make_nccl_group(*host, {device, kTimeoutSeconds});
-        outputs[r] = run_rank(job, *group);
-        host->barrier();
-      } catch (...) {
-        errors[r] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  for (const std::exception_ptr& e : errors) {
-    if (e) std::rethrow_exception(e);
-  }
+  std::vector<std::vector<Floats>> outputs(static_cast<std::size_t>(job.sizes.tp));
+  on_rank_threads(make_thread_groups(job.sizes.tp, kTimeoutSeconds), [&](std::size_t r, std::unique_ptr<Group>& given) {
+    const std::unique_ptr<Group> host = std::move(given);  // goes with the thread: then the rank is gone
+    const int device = static_cast<int>(r);
+    cuda::check(cudaSetDevice(device), "choosing a GPU");
+    const auto group = comm::make_nccl_group(*host, {device, kTimeoutSeconds});
+    outputs[r] = run_rank(job, *group);
+    host->barrier();
+  });
   return outputs;
 }
 
