@@ -103,4 +103,17 @@ __device__ __forceinline__ float max_nan(float a, float b) {
   return r;
 }
 
+// One instruction each, two units in the last place; a subnormal result or operand is 0.
+__device__ __forceinline__ float exp2_flushed(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+__device__ __forceinline__ float reciprocal_flushed(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
 }  // namespace sluice::cuda::ptx

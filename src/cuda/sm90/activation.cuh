@@ -9,8 +9,11 @@
 
 namespace sluice::cuda::sm90 {
 
-// Relative error about 1e-6; 0 where exp overflows.
-__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+// Relative error about 1e-6; 0 where exp overflows. What is flushed to zero would be lost in the sum, or is 0 by that.
+__device__ __forceinline__ float sigmoid(float x) {
+  constexpr float kLog2E = 1.44269504088896341f;
+  return ptx::reciprocal_flushed(1.0f + ptx::exp2_flushed(x * -kLog2E));
+}
 
 // The bound on g^2 keeps 0 * infinity out of kinds without a cubic term.
 __device__ __forceinline__ float gate_curve(const GateCurve& c, float gate, float up) {

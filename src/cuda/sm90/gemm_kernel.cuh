@@ -208,7 +208,10 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
   const std::uint32_t base = ptx::shared_address(shared);
   const Place place = place_of_block();
   const std::int32_t lane = threadIdx.x % 32;
-  const std::int32_t warp = threadIdx.x / 32;
+  // Of one value for the warp as far as the compiler knows, so that what follows from it stays out of vector registers:
+  // at token tiles of 128 what stands between two batches of products counts.
+  const std::int32_t warp_of_thread = threadIdx.x / 32;
+  const std::int32_t warp = NT == kWideTokens ? __shfl_sync(0xffffffffu, warp_of_thread, 0) : warp_of_thread;
   if (threadIdx.x == 0) init_barriers<NT, F>(base, place.split);
   if (place.split > 1) {
     ptx::cluster_sync();

@@ -57,20 +57,23 @@ __device__ __forceinline__ void multiply_wide_bf16(const Consumer& c, WideRing& 
   release_stage<kWideTokens, Format::bf16>(c, previous);
 }
 
+using WideScales = float[2][2];  // [token row][packed rows 0-7, 8-15 of 16]
+
+// x_scale * w_scale of half a stage (fp8_block). Read while its products are made.
+__device__ __forceinline__ void load_scales_wide(const Consumer& c, std::uint32_t stage, int half, WideScales& s) {
+  const float* scales =
+      reinterpret_cast<const float*>(c.shared + WideShared::kScales + stage * WideShared::kScaleBytes);
+  const float2 w = *reinterpret_cast<const float2*>(scales + 2 * half);
+  const float* x = scales + 4 + c.group * kWideGroup + c.warp * 16 + (c.lane >> 2);
+  s[0][0] = x[0] * w.x;
+  s[0][1] = x[0] * w.y;
+  s[1][0] = x[8] * w.x;
+  s[1][1] = x[8] * w.y;
+}
+
 template <Format F>
-__device__ __forceinline__ void promote_wide(const Consumer& c, std::uint32_t stage, int half, const float (&chain)[64],
+__device__ __forceinline__ void promote_wide(int half, const float (&chain)[64], const WideScales& s,
                                              WideAccumulators& acc) {
-  float s[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};  // [token row][packed rows 0-7, 8-15 of 16]
-  if constexpr (F == Format::fp8_block) {
-    const float* scales =
-        reinterpret_cast<const float*>(c.shared + WideShared::kScales + stage * WideShared::kScaleBytes);
-    const float2 w = *reinterpret_cast<const float2*>(scales + 2 * half);
-    const float* x = scales + 4 + c.group * kWideGroup + c.warp * 16 + (c.lane >> 2);
-    s[0][0] = x[0] * w.x;
-    s[0][1] = x[0] * w.y;
-    s[1][0] = x[8] * w.x;
-    s[1][1] = x[8] * w.y;
-  }
 #pragma unroll
   for (int i = 0; i < 64; ++i) {
     float& d = acc[half * 64 + i];
@@ -78,18 +81,22 @@ __device__ __forceinline__ void promote_wide(const Consumer& c, std::uint32_t st
   }
 }
 
+// Whether the stage behind this one has arrived is looked up under the last products of this one.
 template <Format F>
 __device__ __forceinline__ void multiply_wide_fp8(const Consumer& c, WideRing& ring, std::int32_t blocks,
                                                   WideAccumulators& acc) {
   float chain[64];
+  WideScales s;
 #pragma unroll
   for (int i = 0; i < 128; ++i) acc[i] = 0.0f;
+  bool ready = false;
   for (std::int32_t n = 0; n < blocks; ++n) {
-    ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
+    if (!ready) ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
     const std::uint64_t a = wide_tokens(c, ring.stage);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::uint64_t b = wide_weights(c, ring.stage, half);
+      if constexpr (F == Format::fp8_block) load_scales_wide(c, ring.stage, half, s);
       ptx::keep_in_registers(chain);
       ptx::wgmma_fence();
 #pragma unroll
@@ -97,9 +104,14 @@ __device__ __forceinline__ void multiply_wide_fp8(const Consumer& c, WideRing& r
         ptx::wgmma<128, ptx::Operand::e4m3>(chain, a + k * ptx::kSliceStep, b + k * ptx::kSliceStep, k > 0 ? 1 : 0);
       }
       ptx::wgmma_commit();
+      if (half == 1) {
+        WideRing next = ring;
+        next.advance();
+        ready = n + 1 < blocks && ptx::mbarrier_test(c.base + WideShared::kFull + 8 * next.stage, next.phase);
+      }
       ptx::wgmma_wait<0>();
       ptx::keep_in_registers(chain);
-      promote_wide<F>(c, ring.stage, half, chain, acc);
+      promote_wide<F>(half, chain, s, acc);
     }
     release_stage<kWideTokens, F>(c, ring.stage);
     ring.advance();
@@ -126,8 +138,9 @@ __device__ __forceinline__ WideTokens wide_rows(const Consumer& c, const GemmSid
   return t;
 }
 
-// Scales (fp8_tensor) and bias on the 8 packed rows of the tile that start at `row`: d[e] for the token rows.
-template <Format F>
+// Scales (fp8_tensor) and, with `Bias`, the bias if there is one on the 8 packed rows of the tile that start at `row`:
+// d[e] for the token rows. Instances without it save what a branch at each value costs.
+template <Format F, bool Bias>
 __device__ __forceinline__ void finish_wide(const Consumer& c, const GemmSide& side, const WorkItem& w,
                                             const WideTokens& t, std::int32_t row, float* d) {
   const auto* terms = reinterpret_cast<const float2*>(c.shared + WideShared::kTerms + 4 * row + 8 * (c.lane & 3));
@@ -136,7 +149,7 @@ __device__ __forceinline__ void finish_wide(const Consumer& c, const GemmSide& s
 #pragma unroll
     for (int e = 0; e < 4; ++e) d[e] = __fmul_rn(__fmul_rn(d[e], t.scale[e / 2]), e % 2 == 0 ? s.x : s.y);
   }
-  if (side.bias != nullptr) {
+  if (Bias && side.bias != nullptr) {
     float2 b;
     if constexpr (F == Format::fp8_block) {
       const std::int64_t rows = static_cast<std::int64_t>(side.records) * kRecordRows;
@@ -150,7 +163,7 @@ __device__ __forceinline__ void finish_wide(const Consumer& c, const GemmSide& s
   }
 }
 
-template <Format F, typename Activation>
+template <Format F, bool Bias, typename Activation>
 __device__ __forceinline__ void activate_wide(const Consumer& c, const GemmSide& side, const WorkItem& w,
                                               const Activation& activated, WideAccumulators& acc) {
   const WideTokens t = wide_rows<F>(c, side, w);
@@ -160,8 +173,8 @@ __device__ __forceinline__ void activate_wide(const Consumer& c, const GemmSide&
     if (record >= records) break;
 #pragma unroll
     for (int i = 4 * record; i < 4 * record + 4; ++i) {
-      finish_wide<F>(c, side, w, t, 16 * i, acc + 8 * i);
-      finish_wide<F>(c, side, w, t, 16 * i + 8, acc + 8 * i + 4);
+      finish_wide<F, Bias>(c, side, w, t, 16 * i, acc + 8 * i);
+      finish_wide<F, Bias>(c, side, w, t, 16 * i + 8, acc + 8 * i + 4);
 #pragma unroll
       for (int e = 0; e < 4; ++e) acc[8 * i + e] = activated(acc[8 * i + e], acc[8 * i + 4 + e]);
     }
@@ -173,11 +186,11 @@ __device__ __forceinline__ void activate_wide(const Consumer& c, const GemmSide&
 template <Format F, bool Curve>
 __device__ __forceinline__ void activate_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
                                               WideAccumulators& acc) {
-  if (Curve && args.curve.plain) {
-    activate_wide<F>(
+  if (Curve && args.curve.plain && args.sides[0].bias == nullptr) {
+    activate_wide<F, false>(
         c, args.sides[0], w, [](float gate, float up) { return plain_curve(gate, up); }, acc);
   } else {
-    activate_wide<F>(
+    activate_wide<F, true>(
         c, args.sides[0], w, [&](float gate, float up) { return activation<Curve>(args, gate, up); }, acc);
   }
 }
@@ -285,15 +298,18 @@ __device__ __forceinline__ void finish_first_wide(const Consumer& c, const GemmA
 // 128 features of the warp's 16 token rows through its part of the staging area, rows of 256 bytes.
 __device__ __forceinline__ void copy_slot_rows_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
                                                     std::int32_t first_feature, const unsigned char* staged) {
-  const std::int32_t chunk = c.lane & 15;
+  const std::int32_t chunk = c.lane & 15, odd = c.lane / 16;
   const std::int32_t feature = first_feature + chunk * 8;
+  const std::int32_t first = c.group * kWideGroup + c.warp * 16 + odd;  // of the token rows of this lane: every other
+  const std::int32_t rows = feature < args.hidden ? w.rows - first : 0;
+  const std::uint32_t from = odd * 256 + (chunk ^ odd) * 16;
+  uint4 v[8];
+#pragma unroll
+  for (int p = 0; p < 8; ++p) v[p] = *reinterpret_cast<const uint4*>(staged + (from ^ (2 * p % 8 * 16)) + p * 512);
+  std::uint16_t* to = args.slot_rows + (w.first_row + first) * std::int64_t{args.hidden} + feature;
 #pragma unroll
   for (int p = 0; p < 8; ++p) {
-    const std::int32_t row = 2 * p + c.lane / 16;
-    const std::int32_t token = c.group * kWideGroup + c.warp * 16 + row;
-    const uint4 v = *reinterpret_cast<const uint4*>(staged + row * 256 + ((chunk ^ (row & 7)) * 16));
-    if (token >= w.rows || feature >= args.hidden) continue;
-    *reinterpret_cast<uint4*>(args.slot_rows + (w.first_row + token) * std::int64_t{args.hidden} + feature) = v;
+    if (2 * p < rows) *reinterpret_cast<uint4*>(to + 2 * p * std::int64_t{args.hidden}) = v[p];
   }
 }
 
@@ -321,7 +337,7 @@ __device__ __forceinline__ void copy_outputs_wide(const Consumer& c, const GemmA
   }
 }
 
-template <Format F, bool Direct>
+template <Format F, bool Direct, bool Bias>
 __device__ __forceinline__ void finish_second_wide(const Consumer& c, const GemmArgs& args, const WorkItem& w,
                                                    WideAccumulators& acc, bool& staging_busy) {
   const GemmSide& side = args.sides[1];
@@ -338,8 +354,8 @@ __device__ __forceinline__ void finish_second_wide(const Consumer& c, const Gemm
       if (record >= records) break;
 #pragma unroll
       for (int i = 4 * record; i < 4 * record + 4; ++i) {
-        finish_wide<F>(c, side, w, t, 16 * i, acc + 8 * i);
-        finish_wide<F>(c, side, w, t, 16 * i + 8, acc + 8 * i + 4);
+        finish_wide<F, Bias>(c, side, w, t, 16 * i, acc + 8 * i);
+        finish_wide<F, Bias>(c, side, w, t, 16 * i + 8, acc + 8 * i + 4);
       }
     }
 #pragma unroll
@@ -398,8 +414,10 @@ __device__ __forceinline__ void consume_wide(const GemmArgs& args, const Consume
       if (terms) ptx::mbarrier_wait(c.base + WideShared::kTermsFull, terms_phase);
       if (w.side == 0) {
         finish_first_wide<F, Curve>(c, args, w, acc, staging_busy);
+      } else if (side.bias == nullptr) {
+        finish_second_wide<F, Direct, false>(c, args, w, acc, staging_busy);
       } else {
-        finish_second_wide<F, Direct>(c, args, w, acc, staging_busy);
+        finish_second_wide<F, Direct, true>(c, args, w, acc, staging_busy);
       }
     }
     if (!terms) continue;
