@@ -12,26 +12,25 @@ namespace {
 
 constexpr std::int64_t kLineBytes = 64;
 
-using RowPointers = std::array<const std::byte*, kPanelRows>;
-
 bool is_plain_bf16(const QuantTensor& w) {
   return w.codes.dtype == DType::bf16 && w.codes.col_stride == 1 && w.block_scale.data == nullptr &&
          w.tensor_scale == 1.0f;
 }
 
-// [k pair][16 rows][2 k] bf16 from 16 rows of bf16; those of the next panel are `ahead` bytes on.
-void interleave_bf16(const PanelLayout& layout, const LineKernels& kernels, const RowPointers& rows, std::int64_t ahead,
+// [k pair][16 rows][2 k] bf16 from 16 rows of bf16, `stride` bytes apart, after which those of the next panel come.
+void interleave_bf16(const PanelLayout& layout, const LineKernels& kernels, const std::byte* rows, std::int64_t stride,
                      std::byte* line) {
   constexpr std::int64_t kPairsOfRecord = kLineBytes / 4;
   const std::int64_t records = layout.cols / 2 / kPairsOfRecord;
-  kernels.bf16({rows.data(), 0, records, line, 2 * kLineBytes, kPairsOfRecord * 2 * kLineBytes, ahead});
+  const FetchAhead ahead = {rows + kPanelRows * stride, stride, kLineBytes};
+  kernels.bf16({rows, stride, records, line, 2 * kLineBytes, kPairsOfRecord * 2 * kLineBytes, ahead});
   line += records * kPairsOfRecord * 2 * kLineBytes;
   for (std::int64_t kp = records * kPairsOfRecord; kp < layout.cols / 2; ++kp, line += 2 * kLineBytes) {
-    for (int r = 0; r < kPanelRows; ++r) std::memcpy(line + 4 * r, rows[r] + 4 * kp, 4);
+    for (int r = 0; r < kPanelRows; ++r) std::memcpy(line + 4 * r, rows + r * stride + 4 * kp, 4);
   }
   if (layout.cols % 2 == 0) return;
   for (int r = 0; r < kPanelRows; ++r) {
-    std::memcpy(line + 4 * r, rows[r] + 2 * (layout.cols - 1), 2);
+    std::memcpy(line + 4 * r, rows + r * stride + 2 * (layout.cols - 1), 2);
     std::memset(line + 4 * r + 2, 0, 2);
   }
 }
@@ -96,7 +95,9 @@ std::int64_t PanelLayout::bytes_of_k(std::int64_t k) const {
 }
 
 StoredPlace PanelLayout::place(std::int64_t k) const {
-  const std::int64_t whole = quantized() ? cols / segment_k() : 0, segment = k / segment_k();
+  // Sizes that the compiler knows: this is asked for every segment while packing.
+  const auto of_segments = [&](std::int64_t count) { return scaled ? count / kScaledK : count / kSegmentK; };
+  const std::int64_t whole = quantized() ? of_segments(cols) : 0, segment = of_segments(k);
   if (segment >= whole || whole == 1) return {bytes_of_k(k), 1, 0};
   const std::int64_t three = whole % 2 == 0 ? whole : whole - 3;  // the first segment of the last three
   const std::int64_t first = segment < three ? segment / 2 * 2 : three;
@@ -110,11 +111,9 @@ void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel,
   std::byte* lines = pair.records + panel * kLineBytes;
   const std::int64_t rows = std::clamp<std::int64_t>(w.codes.rows - source.first_row, 0, kPanelRows);
   if (layout.format == Format::bf16 && rows == kPanelRows && is_plain_bf16(w)) {
-    RowPointers pointers;
-    for (int r = 0; r < kPanelRows; ++r) {
-      pointers[r] = static_cast<const std::byte*>(w.codes.data) + 2 * (source.first_row + r) * w.codes.row_stride;
-    }
-    return interleave_bf16(layout, tools.lines, pointers, 2 * kPanelRows * w.codes.row_stride, lines);
+    const std::int64_t stride = 2 * w.codes.row_stride;
+    return interleave_bf16(layout, tools.lines, static_cast<const std::byte*>(w.codes.data) + source.first_row * stride,
+                           stride, lines);
   }
   float* const scratch = tools.scratch;
   std::fill_n(scratch, pack_scratch_floats(layout.cols), 0.0f);

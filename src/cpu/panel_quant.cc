@@ -20,6 +20,7 @@ constexpr std::int64_t kPanelLine = 64;             // bytes of a panel in a ste
 constexpr std::int64_t kPairLine = 2 * kPanelLine;  // of both
 constexpr std::int64_t kBlockBytes = 64;            // of a row of kStoredK e4m3 codes; e2m1 has half of it
 constexpr std::int64_t kOctet = 8;                  // k of a 32-bit word of codes
+constexpr std::int64_t kFetchBytes = 64;            // of a row, after which FetchAhead goes on
 
 // Rows of one panel that exist, and where the source has them.
 struct Rows {
@@ -89,12 +90,9 @@ Fp4Layout fp4_layout(const PanelLayout& layout) {
   return {group, kStoredK / group * kPairRows, nvfp4 ? std::uint8_t{0} : kMxfp4One};
 }
 
-using CodeRows = std::array<const std::byte*, kPanelRows>;  // kStoredK codes of each row
-
-// kStoredK columns of 16 rows: where they are, or copies of those that are not whole or are changed.
+// Copies of kStoredK columns of 16 rows that are not whole or are changed.
 struct Block {
-  CodeRows rows;
-  alignas(16) std::byte copies[kPanelRows][kBlockBytes];
+  alignas(16) std::byte rows[kPanelRows][kBlockBytes];
 };
 
 // Where the records of one segment put those of a panel.
@@ -133,39 +131,47 @@ struct Segment {
 // Rows that all exist, with unit column stride: nothing has to be copied.
 bool whole_rows(const Rows& rows) { return rows.count == kPanelRows && rows.w.codes.col_stride == 1; }
 
-// The rows of codes of a panel.
+// The rows of codes of a panel, all there, with unit column stride.
 struct PanelCodes {
-  CodeRows rows;
-  std::int64_t ahead = 0;  // bytes from a row to that of the next panel
-  DType dtype;
+  const std::byte* first = nullptr;
+  std::int64_t stride = 0;               // bytes
+  bool joined = false;                   // 4-bit rows with nothing between them
+  bool halves = false;                   // two columns a byte
+  std::int64_t rows_ahead = kPanelRows;  // from those of the panel to those that are fetched meanwhile
 
-  explicit PanelCodes(const Rows& from) : dtype(from.w.codes.dtype) {
+  explicit PanelCodes(const Rows& from) : halves(from.w.codes.dtype == DType::e2m1) {
     const MatrixView& c = from.w.codes;
-    const std::int64_t row_bytes = dtype_bytes(dtype, c.row_stride);
-    const std::byte* first = static_cast<const std::byte*>(c.data) + from.first * row_bytes;
-    for (std::int64_t r = 0; r < kPanelRows; ++r) rows[r] = first + r * row_bytes;
-    ahead = kPanelRows * row_bytes;
+    stride = halves ? c.row_stride / 2 : c.row_stride;
+    first = static_cast<const std::byte*>(c.data) + from.first * stride;
+    joined = halves && c.row_stride == c.cols;
+    const std::int64_t panel_bytes = kPanelRows * stride;
+    constexpr std::int64_t kAheadBytes = 12 << 10;  // what memory needs
+    if (panel_bytes > 0 && panel_bytes < kAheadBytes) rows_ahead = ceil_div(kAheadBytes, panel_bytes) * kPanelRows;
   }
-  // Whole records from column k on, of rows that are all there.
+  // Whole records from column k on. Meanwhile the same part of the next panel is fetched, or as much of it in the order
+  // of its addresses.
   LineRun run(std::int64_t k, std::int64_t records, const SegmentTarget& to) const {
-    return {rows.data(), dtype == DType::e2m1 ? k / 2 : k, records, to.codes, to.pitch, to.step, ahead};
+    const std::int64_t at = halves ? k / 2 : k;
+    const std::byte* next = first + rows_ahead * stride;
+    const FetchAhead ahead = joined ? FetchAhead{next + kPanelRows * at, kFetchBytes, kPanelRows * kFetchBytes}
+                                    : FetchAhead{next + at, stride, kFetchBytes};
+    return {first + at, stride, records, to.codes, to.pitch, to.step, ahead};
   }
 };
 
 // One record of rows that are copies.
 LineRun line_run(const Block& block, const SegmentTarget& to) {
-  return {block.rows.data(), 0, 1, to.codes, to.pitch, to.step, 0};
+  return {block.rows[0], kBlockBytes, 1, to.codes, to.pitch, to.step, {block.rows[0], 0, 0}};
 }
 
 // Zeros for rows and columns that don't exist.
 void load_fp8(const Rows& rows, std::int64_t k, Block& block) {
   const MatrixView& c = rows.w.codes;
   const std::int64_t count = std::min<std::int64_t>(kStoredK, c.cols - k);
-  std::memset(block.copies, 0, sizeof(block.copies));
+  std::memset(&block, 0, sizeof(block));
   for (std::int64_t r = 0; r < kPanelRows; ++r) {
     const auto* from = static_cast<const std::byte*>(c.data) + (rows.first + r) * c.row_stride + k * c.col_stride;
-    block.rows[r] = block.copies[r];
-    for (std::int64_t i = 0; i < count && r < rows.count; ++i) block.copies[r][i] = from[i * c.col_stride];
+    for (std::int64_t i = 0; i < count && r < rows.count; ++i) block.rows[r][i] = from[i * c.col_stride];
   }
 }
 
@@ -187,7 +193,6 @@ void pack_fp8(const PanelLayout& layout, const Rows& rows, int panel, const Line
 
 // What goes on from record to record of the rows of a panel.
 struct RowState {
-  std::array<const std::uint8_t*, kPanelRows> scales{};
   std::array<std::uint8_t, kPanelRows> byte;  // last stored scale
   std::array<bool, kPanelRows> nan{};         // whether a scale is NaN
   bool far = false;                           // whether a scale may be far (PairData)
@@ -206,6 +211,10 @@ struct Fp4Row {
 
   std::int64_t n() const { return rows.first + r; }
   std::int64_t count() const { return r < rows.count ? std::min<std::int64_t>(kStoredK, layout.cols - k) : 0; }
+  const std::uint8_t* scales_of_row() const {
+    const BlockScaleView& s = rows.w.block_scale;
+    return static_cast<const std::uint8_t*>(s.data) + n() / s.block_rows * s.row_stride;
+  }
   const std::byte* codes() const {
     const MatrixView& c = rows.w.codes;
     return static_cast<const std::byte*>(c.data) + (n() * c.row_stride + k) / 2;
@@ -240,7 +249,7 @@ void pack_fp4_record(Fp4Row row, RowState& state, const LineKernels& lines, cons
   Block block;
   for (row.r = 0; row.r < kPanelRows; ++row.r) {
     const std::int64_t r = row.r, count = row.count();
-    row.scales = state.scales[r];
+    if (count > 0) row.scales = row.scales_of_row();
     bool copy = count < kStoredK;
     for (std::int64_t g = 0; g * row.f.group < kStoredK; ++g) {
       if (g * row.f.group < count) {
@@ -251,8 +260,7 @@ void pack_fp4_record(Fp4Row row, RowState& state, const LineKernels& lines, cons
       }
       to.scales[g * kPairRows + r] = static_cast<std::byte>(state.byte[r]);
     }
-    if (copy) row.copy(block.copies[r]);
-    block.rows[r] = copy ? block.copies[r] : row.codes();
+    copy ? row.copy(block.rows[r]) : static_cast<void>(std::memcpy(block.rows[r], row.codes(), kStoredK / 2));
   }
   store_fp4(lines, row.layout.format, line_run(block, to));
 }
@@ -261,29 +269,41 @@ void pack_fp4_record(Fp4Row row, RowState& state, const LineKernels& lines, cons
 struct PlainFp4 {
   const PanelLayout& layout;
   const LineKernels& lines;
-  const PanelCodes& codes;
-  std::int64_t group;
-  std::int64_t scales_ahead;  // bytes from the scales of a row to those of the next panel
+  PanelCodes codes;
+  const std::uint8_t* scales;  // of the first row
+  std::int64_t scale_stride;   // bytes from those of a row to those of the next
+
+  PlainFp4(const PanelLayout& to, const Rows& rows, const LineKernels& with)
+      : layout(to), lines(with), codes(rows), scale_stride(rows.w.block_scale.row_stride) {
+    scales = static_cast<const std::uint8_t*>(rows.w.block_scale.data) + rows.first * scale_stride;
+  }
+  static bool fits(const Rows& rows) {
+    return whole_rows(rows) && rows.w.block_scale.block_rows == 1 && rows.w.block_scale.col_stride == 1;
+  }
 
   // The whole records of a segment. Returns false where a scale or a block of zeros needs pack_fp4_record, which then
   // writes all of them again.
   bool pack(const Segment& segment, RowState& state, const SegmentTarget& to) const {
     constexpr std::int64_t kCacheLine = 64;
-    const std::int64_t first_group = segment.k / group;
-    if (first_group % kCacheLine == 0) {
-      for (const std::uint8_t* s : state.scales) __builtin_prefetch(s + first_group + scales_ahead, 0, 2);
-    }
-    const ScaleRun scales{state.scales.data(), first_group, segment.whole, to.scales, to.step};
-    const LineRun run = codes.run(segment.k, segment.whole, to);
-    if (layout.format == Format::nvfp4) {
-      if (!lines.nvfp4_scales(scales)) return false;
-      lines.nvfp4(run);
-    } else if (!lines.mxfp4_scales(scales, state.far) || lines.mxfp4(run)) {
+    const bool nvfp4 = layout.format == Format::nvfp4;
+    const std::int64_t first_group = nvfp4 ? segment.k / 16 : segment.k / 32;
+    if (first_group % kCacheLine == 0) fetch_scales(first_group);
+    const ScaleRun run{scales + first_group, scale_stride, segment.whole, to.scales, to.step};
+    const LineRun codes_run = codes.run(segment.k, segment.whole, to);
+    if (nvfp4) {
+      if (!lines.nvfp4_scales(run)) return false;
+      lines.nvfp4(codes_run);
+    } else if (!lines.mxfp4_scales(run, state.far) || lines.mxfp4(codes_run)) {
       return false;
     }
-    const std::byte* last = to.record(segment.whole - 1).scales + (kStoredK / group - 1) * kPairRows;
-    std::memcpy(state.byte.data(), last, kPanelRows);
+    const std::int64_t last_group = nvfp4 ? 3 : 1;
+    std::memcpy(state.byte.data(), to.record(segment.whole - 1).scales + last_group * kPairRows, kPanelRows);
     return true;
+  }
+  // Those of the next panel. Inlined by force: GCC 12 finds that a function that only fetches does nothing.
+  [[gnu::always_inline]] void fetch_scales(std::int64_t group) const {
+    const std::uint8_t* next = scales + codes.rows_ahead * scale_stride + group;
+    for (std::int64_t r = 0; r < kPanelRows; ++r) __builtin_prefetch(next + r * scale_stride, 0, 2);
   }
 };
 
@@ -307,16 +327,10 @@ void pack_output_scales(const Rows& rows, float tensor_scale, float* to) {
 
 void pack_fp4(const PanelLayout& layout, const Rows& rows, int panel, const LineKernels& lines, const PairData& pair) {
   const Fp4Layout f = fp4_layout(layout);
-  const BlockScaleView& scales = rows.w.block_scale;
   RowState state;
   state.byte.fill(f.first_byte);
-  for (std::int64_t r = 0; r < rows.count; ++r) {
-    const std::int64_t n = rows.first + r, row = scales.block_rows == 1 ? n : n / scales.block_rows;
-    state.scales[r] = static_cast<const std::uint8_t*>(scales.data) + row * scales.row_stride;
-  }
-  const bool plain = whole_rows(rows) && scales.col_stride == 1;
-  const PanelCodes codes(rows);
-  const PlainFp4 plain_rows{layout, lines, codes, f.group, kPanelRows * scales.row_stride};
+  const bool plain = PlainFp4::fits(rows);
+  const PlainFp4 plain_rows(layout, rows, lines);
   for (std::int64_t k = 0; k < layout.cols; k += layout.segment_k()) {
     const Segment segment(layout, k);
     const SegmentTarget to = target_of(layout, k, panel, pair.records);

@@ -40,7 +40,7 @@ class Lines : public ::testing::TestWithParam<Case> {
     std::size_t space = to_.size();
     first_ = static_cast<std::byte*>(std::align(64, to_.size() - 128, start, space)) + GetParam().shift;
   }
-  LineRun run() { return {rows_.data(), 0, kRecords, first_, kPitch, kStep, 0}; }
+  LineRun run() { return {file_.data(), kRowBytes, kRecords, first_, kPitch, kStep, {file_.data(), 64, 0}}; }
   const LineKernels& kernels() const { return line_kernels(GetParam().isa); }
   const std::byte* line(std::int64_t record, std::int64_t i) const { return first_ + record * kStep + i * kPitch; }
 
@@ -67,7 +67,7 @@ TEST_P(Lines, EveryCountFromEveryRecord) {
   for (std::int64_t first = 0; first < kRecords; ++first) {
     for (std::int64_t records = 1; first + records <= kRecords; ++records) {
       LineRun part = run();
-      part.from = 32 * first;
+      part.rows += 32 * first;
       part.records = records;
       part.to += first * kStep;
       const std::vector<std::byte> got = all(part);
@@ -154,8 +154,7 @@ class ScaleLines : public ::testing::TestWithParam<Isa> {
     to_.fill(kUntouched);
   }
   ScaleRun run(std::int64_t records) {
-    for (std::size_t r = 0; r < file_.size(); ++r) rows_[r] = file_[r].data();
-    return {rows_.data(), kFrom, records, to_.data(), kStep};
+    return {file_[0].data() + kFrom, static_cast<std::int64_t>(file_[0].size()), records, to_.data(), kStep};
   }
   std::uint8_t& code(std::int64_t r, std::int64_t g) { return file_[r][kFrom + g]; }
   // Group g of a file whose records have `groups` of them.
@@ -165,7 +164,6 @@ class ScaleLines : public ::testing::TestWithParam<Isa> {
   const LineKernels& kernels() const { return line_kernels(GetParam()); }
 
   std::array<std::array<std::uint8_t, kFrom + kMostBytes + 1>, kPanelRows> file_{};
-  std::array<const std::uint8_t*, kPanelRows> rows_{};
   std::array<std::byte, 4 * kStep> to_{};
 };
 
@@ -197,26 +195,38 @@ TEST_P(ScaleLines, EveryPlaceOfEveryCount) {
   }
 }
 
-// One code among plain ones, in all corners of what is looked at.
+// One code among plain ones, in all corners of what is looked at: of a part of a segment, and of a whole one.
 TEST_P(ScaleLines, EveryCodeIsPlainFarOrNeedsASecondLook) {
-  constexpr std::int64_t kRecordsHere = 3;
-  for (unsigned c = 0; c < 256; ++c) {
-    for (const std::int64_t r : {0, 9, 15}) {
-      for (const bool last : {false, true}) {
-        fill(0x40);
-        code(r, last ? 4 * kRecordsHere - 1 : 0) = static_cast<std::uint8_t>(c);
-        const bool plain = c >= 0x08 && c < 0x7F;  // neither zero nor denormal, negative or NaN
-        ASSERT_EQ(kernels().nvfp4_scales(run(kRecordsHere)), plain) << c;
-        EXPECT_EQ(to_[1] != kUntouched, plain) << "nothing is written where one isn't";
-        fill(127);
-        code(r, last ? 2 * kRecordsHere - 1 : 0) = static_cast<std::uint8_t>(c);
-        bool far = false;
-        ASSERT_EQ(kernels().mxfp4_scales(run(kRecordsHere), far), c <= 127 + 125) << c;
-        EXPECT_EQ(far, c <= 127 + 125 && (c < 127 - 40 || c > 127 + 40)) << c;
-        EXPECT_EQ(to_[1] != kUntouched, c <= 127 + 125);
+  for (const std::int64_t records : {3, 4}) {
+    for (unsigned c = 0; c < 256; ++c) {
+      for (const std::int64_t r : {0, 4, 9, 15}) {
+        for (const bool last : {false, true}) {
+          fill(0x40);
+          code(r, last ? 4 * records - 1 : 0) = static_cast<std::uint8_t>(c);
+          const bool plain = c >= 0x08 && c < 0x7F;  // neither zero nor denormal, negative or NaN
+          ASSERT_EQ(kernels().nvfp4_scales(run(records)), plain) << c;
+          EXPECT_EQ(to_[1] != kUntouched, plain) << "nothing is written where one isn't";
+          fill(127);
+          code(r, last ? 2 * records - 1 : 0) = static_cast<std::uint8_t>(c);
+          bool far = false;
+          ASSERT_EQ(kernels().mxfp4_scales(run(records), far), c <= 127 + 125) << c;
+          EXPECT_EQ(far, c <= 127 + 125 && (c < 127 - 40 || c > 127 + 40)) << c;
+          EXPECT_EQ(to_[1] != kUntouched, c <= 127 + 125);
+        }
       }
     }
   }
+}
+
+// Far codes behind the last one that is wanted are nobody's business.
+TEST_P(ScaleLines, FarCodesBehindASegmentDoNotCount) {
+  fill(200);
+  for (std::int64_t r = 0; r < kPanelRows; ++r) {
+    for (std::int64_t g = 0; g < 8; ++g) code(r, g) = 127;
+  }
+  bool far = false;
+  ASSERT_TRUE(kernels().mxfp4_scales(run(4), far));
+  EXPECT_FALSE(far);
 }
 
 std::vector<Isa> supported() {

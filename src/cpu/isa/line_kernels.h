@@ -11,22 +11,29 @@ namespace sluice::cpu {
 
 enum class Isa : std::uint8_t;  // features.h, whose other contents these units must not see
 
+// What is read soon: a cache line for each of the 16 rows, whenever 64 bytes of the rows have been read.
+struct FetchAhead {
+  const std::byte* from = nullptr;  // first line; may lie anywhere
+  std::int64_t pitch = 0;           // bytes from line to line
+  std::int64_t step = 0;            // bytes from those of 64 bytes of rows to those of the next
+};
+
 // Records of one panel that follow each other: all codes of 16 rows in the order of gemm_kernels.h, without scales.
 struct LineRun {
-  const std::byte* const* rows = nullptr;  // [16] where each begins
-  std::int64_t from = 0;                   // first byte of a row that is wanted
-  std::int64_t records = 0;                // 64 bytes of each row, 32 of 4-bit codes
-  std::byte* to = nullptr;                 // first line of the panel in the first record
-  std::int64_t pitch = 0;                  // bytes from a line of the panel to its next
-  std::int64_t step = 0;                   // bytes from record to record
-  std::int64_t ahead = 0;                  // bytes from a row to what is fetched meanwhile: rows of the next panel
+  const std::byte* rows = nullptr;  // first byte that is wanted, of the first row
+  std::int64_t stride = 0;          // bytes from row to row
+  std::int64_t records = 0;         // 64 bytes of each row, 32 of 4-bit codes
+  std::byte* to = nullptr;          // first line of the panel in the first record
+  std::int64_t pitch = 0;           // bytes from a line of the panel to its next
+  std::int64_t step = 0;            // bytes from record to record
+  FetchAhead ahead;
 };
 
 // Block scales of records that follow each other, a byte each, one after the other in every row: [groups][16 rows] in a
 // record. At most a segment (gemm_kernels.h).
 struct ScaleRun {
-  const std::uint8_t* const* rows = nullptr;  // [16] where each begins
-  std::int64_t from = 0;                      // first one that is wanted
+  const std::uint8_t* rows = nullptr;  // first one that is wanted, of the first row
+  std::int64_t stride = 0;             // bytes from row to row
   std::int64_t records = 0;
   std::byte* to = nullptr;  // first scale of the panel in the first record
   std::int64_t step = 0;    // bytes from record to record

@@ -124,47 +124,89 @@ struct Chunk {
   static constexpr int kRecords = Bytes_ / Record_;
 };
 
-// The chunk that begins with `record`. All that it needs of a row is read at once: rows are often a power of two apart,
-// where few lines fit into the cache at once. Sixteen rows are also more streams than hardware follows, so those of the
-// next panel are asked for.
+// Where reading and writing are. One pointer for each quad of rows and multiples of the stride that addresses can hold:
+// sixteen pointers would not stay in registers.
+struct Cursor {
+  const std::byte* quads[kQuads];
+  const std::byte* ahead;
+  std::byte* to;
+
+  [[gnu::always_inline]] explicit Cursor(const LineRun& run) : ahead(run.ahead.from), to(run.to) {
+    for (int q = 0; q < kQuads; ++q) quads[q] = run.rows + q * kRowsOfQuad * run.stride;
+  }
+};
+
+// Copies, since what is stored might lie in the LineRun for all that compilers know.
+struct Strides {
+  std::int64_t row, line, to_next_record, ahead, ahead_chunk;
+
+  [[gnu::always_inline]] Strides(const LineRun& run, int lines_of_record)
+      : row(run.stride),
+        line(run.pitch),
+        to_next_record(run.step - lines_of_record * run.pitch),  // from behind the last line of a record
+        ahead(run.ahead.pitch),
+        ahead_chunk(run.ahead.step) {}
+};
+
+[[gnu::always_inline]] inline const std::byte* row_of_quad(const std::byte* quad, std::int64_t stride, int i) {
+  return quad + (i == 0 ? 0 : i == 1 ? stride : i == 2 ? 2 * stride : 3 * stride);
+}
+
+// Nothing, but compilers no longer know what the pointer was made of. Otherwise they keep one for every row and line,
+// for which there are no registers, and prepare them in each call, of which there is one for every segment.
+template <class Byte>
+[[gnu::always_inline]] inline void keep_pointer(Byte*& p) {
+  __asm__("" : "+r"(p));
+}
+
+[[gnu::always_inline]] inline void fetch_lines(const std::byte*& line, int count, std::int64_t pitch) {
+  for (int i = 0; i < count; ++i, line += pitch, keep_pointer(line)) __builtin_prefetch(line, 0, 2);
+}
+
+// The chunk at the cursor. All that it needs of a row is read at once: rows are often a power of two apart, where few
+// lines fit into the cache at once. Sixteen rows are also more streams than hardware follows, so what comes next is
+// asked for.
 template <class V, class Chunk, bool Stream, class Lines>
-[[gnu::always_inline]] inline void store_chunk(const LineRun& run, std::int64_t record, Lines& lines) {
+[[gnu::always_inline]] inline void store_chunk(Cursor& at, const Strides& by, bool fetch, Lines& lines) {
   constexpr int kPieces = Chunk::kBytes / 16, kPiecesOfRecord = Chunk::kRecord / 16;
-  const std::int64_t at = run.from + record * Chunk::kRecord;
+  constexpr int kFetchedLines = V::kLanes * kRowsOfQuad / kPieces;
+  const std::byte* ahead = at.ahead;
   for (int quad = 0; quad < kQuads; quad += V::kLanes) {
-    const std::byte* const* rows = run.rows + quad * kRowsOfQuad;
     Rows4<V> pieces[kPieces];
     for (int i = 0; i < kRowsOfQuad; ++i) {
       typename V::R of_row[kPieces];
-      V::template load<Chunk::kBytes>(rows + i, at, of_row);
+      V::template load<Chunk::kBytes>(at.quads + quad, by.row, i, of_row);
       for (int p = 0; p < kPieces; ++p) pieces[p].v[i] = of_row[p];
     }
-    if (Chunk::kBytes == 64 || record % 2 == 0) {
-      for (int i = 0; i < V::kLanes * kRowsOfQuad; ++i) __builtin_prefetch(rows[i] + at + run.ahead, 0, 2);
-    }
+    std::byte* to = at.to + quad * 16;
     for (int p = 0; p < kPieces; ++p) {
+      if (fetch) fetch_lines(ahead, kFetchedLines, by.ahead);
       const Rows4<V> out = lines(pieces[p]);
-      std::byte* to = run.to + (record + p / kPiecesOfRecord) * run.step + p % kPiecesOfRecord * 4 * run.pitch;
-      for (int i = 0; i < 4; ++i) V::template store<Stream>(to + i * run.pitch + quad * 16, out.v[i]);
+      for (int i = 0; i < 4; ++i, to += by.line, keep_pointer(to)) V::template store<Stream>(to, out.v[i]);
+      if (p % kPiecesOfRecord == kPiecesOfRecord - 1) to += by.to_next_record;
     }
+    if (quad + V::kLanes == kQuads) at.to = to - quad * 16;
   }
-}
-
-template <class V, class Chunk, bool Stream, class Lines>
-[[gnu::always_inline]] inline std::int64_t store_chunks(const LineRun& run, std::int64_t record, Lines& lines) {
-  for (; record + Chunk::kRecords <= run.records; record += Chunk::kRecords) {
-    store_chunk<V, Chunk, Stream>(run, record, lines);
+  for (const std::byte*& quad : at.quads) {
+    quad += Chunk::kBytes;
+    keep_pointer(quad);
   }
-  return record;
+  if (fetch) at.ahead += by.ahead_chunk;
 }
 
 // Wide vectors have registers for two records of 4-bit codes, which takes half of the shuffles that bring 16 bytes of
 // rows together.
 template <class V, int Record, bool Stream, class Lines>
 void store_records_to(const LineRun& run, Lines& lines) {
-  std::int64_t record = 0;
-  if (V::kLanes == kQuads && Record == 32) record = store_chunks<V, Chunk<64, Record>, Stream>(run, record, lines);
-  store_chunks<V, Chunk<Record, Record>, Stream>(run, record, lines);
+  const Strides by(run, Record / 4);
+  Cursor at(run);
+  std::int64_t left = run.records;
+  if constexpr (V::kLanes == kQuads && Record == 32) {
+    for (; left >= 2; left -= 2) store_chunk<V, Chunk<64, Record>, Stream>(at, by, true, lines);
+  }
+  for (; left > 0; --left) {
+    store_chunk<V, Chunk<Record, Record>, Stream>(at, by, Record == 64 || left % 2 == 0, lines);
+  }
 }
 
 template <class V, int Record, class Lines>

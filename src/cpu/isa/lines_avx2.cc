@@ -37,10 +37,10 @@ struct Ymm {
 
   // `Bytes` of a row of two quads, 16 each: out[p] has those of the first quad in its low lane.
   template <int Bytes>
-  static void load(const std::byte* const* row, std::int64_t at, R* out) {
+  [[gnu::always_inline]] static void load(const std::byte* const* quads, std::int64_t stride, int i, R* out) {
     for (int p = 0; p < Bytes / 16; p += 2) {
-      const R a = _mm256_loadu_si256(reinterpret_cast<const R*>(row[0] + at + 16 * p));
-      const R b = _mm256_loadu_si256(reinterpret_cast<const R*>(row[kRowsOfQuad] + at + 16 * p));
+      const R a = _mm256_loadu_si256(reinterpret_cast<const R*>(row_of_quad(quads[0], stride, i) + 16 * p));
+      const R b = _mm256_loadu_si256(reinterpret_cast<const R*>(row_of_quad(quads[1], stride, i) + 16 * p));
       out[p] = _mm256_permute2x128_si256(a, b, 0x20);
       out[p + 1] = _mm256_permute2x128_si256(a, b, 0x31);
     }

@@ -1,5 +1,6 @@
 // AVX-512 with VBMI, which takes any eight bits of a word for each byte: nibbles change places before rows become
-// lines, by three instructions, and lines are made as those of wider codes are.
+// lines, by three instructions, and lines are made as those of wider codes are. Scales of a whole segment are turned
+// over in wide vectors, by permutations of any bytes.
 #include "cpu/isa/lines_zmm.h"
 
 namespace sluice::cpu {
@@ -36,7 +37,97 @@ struct ZmmVbmi : Zmm {
   }
 };
 
-constexpr LineKernels kTable = make_line_table<ZmmVbmi>();
+constexpr int kScaleRecords = 4;  // of a segment
+
+// The first `Bytes` (8 or 16) of each of four rows, a row in a lane.
+template <int Bytes>
+[[gnu::always_inline]] inline __m512i load_quad(const std::uint8_t* row, std::int64_t stride) {
+  const auto load = [&](int i) [[gnu::always_inline]] {
+    const auto* from = reinterpret_cast<const __m128i*>(row + i * stride);
+    return Bytes == 16 ? _mm_loadu_si128(from) : _mm_loadl_epi64(from);
+  };
+  const __m512i first = _mm512_inserti32x4(_mm512_castsi128_si512(load(0)), load(1), 1);
+  return _mm512_inserti32x4(_mm512_inserti32x4(first, load(2), 2), load(3), 3);
+}
+
+// Lane i of v to group `group` of record i.
+[[gnu::always_inline]] inline void store_group(const ScaleRun& run, int group, __m512i v) {
+  const auto store = [&](int record, __m128i scales) [[gnu::always_inline]] {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(run.to + record * run.step + group * kScaleLine), scales);
+  };
+  store(0, _mm512_castsi512_si128(v));
+  store(1, _mm512_extracti32x4_epi32(v, 1));
+  store(2, _mm512_extracti32x4_epi32(v, 2));
+  store(3, _mm512_extracti32x4_epi32(v, 3));
+}
+
+// Where [records as lanes][groups][rows] is taken from, when a vector has 16 bytes of each of four rows: of one vector,
+// or of two that follow each other.
+template <int Groups, int Rows>
+struct ScaleOrder {
+  alignas(64) std::uint8_t from[64];
+  constexpr ScaleOrder() : from() {
+    for (int i = 0; i < 64; ++i) {
+      const int column = i / 16 * Groups + i % 16 / Rows, row = i % Rows;
+      from[i] = static_cast<std::uint8_t>(16 * row + column);
+    }
+  }
+};
+constexpr ScaleOrder<4, 4> kNvfp4Order;
+constexpr ScaleOrder<2, 8> kMxfp4Order;
+
+// As store_plain_nvfp4_scales; a whole segment in wide vectors.
+bool store_nvfp4_scales(const ScaleRun& given) {
+  const ScaleRun run = given;
+  if (run.records != kScaleRecords) return store_plain_nvfp4_scales(run);
+  const __m512i order = _mm512_load_si512(kNvfp4Order.from);
+  Rows4<Zmm> quads;
+  __mmask64 others = 0;
+#pragma GCC unroll 4
+  for (int q = 0; q < kQuads; ++q) {
+    const __m512i v = load_quad<16>(run.rows + q * kRowsOfQuad * run.stride, run.stride);
+    others |= _mm512_cmpgt_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8(0x08)), _mm512_set1_epi8(0x7E - 0x08));
+    quads.v[q] = _mm512_permutexvar_epi8(order, _mm512_xor_si512(v, _mm512_set1_epi8(0x78)));
+  }
+  if (others != 0) return false;
+  const Rows4<Zmm> groups = transpose_32<Zmm>(quads);
+  for (int g = 0; g < 4; ++g) store_group(run, g, groups.v[g]);
+  return true;
+}
+
+// As store_plain_mxfp4_scales.
+bool store_mxfp4_scales(const ScaleRun& given, bool& far) {
+  constexpr int kMost = 252, kNearest = 127 - 40, kFarthest = 127 + 40;
+  constexpr __mmask64 kLoaded = 0x00FF00FF00FF00FF;
+  const ScaleRun run = given;
+  if (run.records != kScaleRecords) return store_plain_mxfp4_scales(run, far);
+  __m512i quads[kQuads];
+  __mmask64 others = 0, beyond = 0;
+#pragma GCC unroll 4
+  for (int q = 0; q < kQuads; ++q) {
+    const __m512i v = load_quad<8>(run.rows + q * kRowsOfQuad * run.stride, run.stride);
+    others |= _mm512_cmpgt_epu8_mask(v, _mm512_set1_epi8(static_cast<char>(kMost)));
+    beyond |=
+        _mm512_cmpgt_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8(kNearest)), _mm512_set1_epi8(kFarthest - kNearest));
+    quads[q] = _mm512_sub_epi8(_mm512_set1_epi8(static_cast<char>(254)), v);
+  }
+  if (others != 0) return false;
+  far = far || (beyond & kLoaded) != 0;
+  const __m512i order = _mm512_load_si512(kMxfp4Order.from);
+  const __m512i first = _mm512_permutex2var_epi8(quads[0], order, quads[1]);
+  const __m512i second = _mm512_permutex2var_epi8(quads[2], order, quads[3]);
+  store_group(run, 0, _mm512_unpacklo_epi64(first, second));
+  store_group(run, 1, _mm512_unpackhi_epi64(first, second));
+  return true;
+}
+
+constexpr LineKernels with_wide_scales(LineKernels table) {
+  table.nvfp4_scales = store_nvfp4_scales;
+  table.mxfp4_scales = store_mxfp4_scales;
+  return table;
+}
+
+constexpr LineKernels kTable = with_wide_scales(make_line_table<ZmmVbmi>());
 
 }  // namespace
 

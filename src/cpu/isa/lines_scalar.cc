@@ -35,10 +35,11 @@ struct Xmm {
   static R pack_16(R a, R b) { return _mm_packus_epi16(a, b); }
   static bool any_zero_32(R v) { return _mm_movemask_epi8(_mm_cmpeq_epi32(v, _mm_setzero_si128())) != 0; }
 
-  // `Bytes` of a row, 16 each. Rows of the other quads, of which this vector has none, would be 4 pointers on.
+  // `Bytes` of a row, 16 each.
   template <int Bytes>
-  static void load(const std::byte* const* row, std::int64_t at, R* out) {
-    for (int p = 0; p < Bytes / 16; ++p) out[p] = _mm_loadu_si128(reinterpret_cast<const R*>(row[0] + at + 16 * p));
+  [[gnu::always_inline]] static void load(const std::byte* const* quads, std::int64_t stride, int i, R* out) {
+    for (int p = 0; p < Bytes / 16; ++p)
+      out[p] = _mm_loadu_si128(reinterpret_cast<const R*>(row_of_quad(quads[0], stride, i) + 16 * p));
   }
   template <bool Stream>
   static void store(std::byte* to, R v) {

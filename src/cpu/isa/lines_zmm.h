@@ -40,9 +40,9 @@ struct Zmm {
 
   // `Bytes` of a row of each quad, 16 each: out[p] has those of quad q in lane q.
   template <int Bytes>
-  static void load(const std::byte* const* row, std::int64_t at, R* out) {
-    const std::byte* const from[kQuads] = {row[0] + at, row[kRowsOfQuad] + at, row[2 * kRowsOfQuad] + at,
-                                           row[3 * kRowsOfQuad] + at};
+  [[gnu::always_inline]] static void load(const std::byte* const* quads, std::int64_t stride, int i, R* out) {
+    const std::byte* const from[kQuads] = {row_of_quad(quads[0], stride, i), row_of_quad(quads[1], stride, i),
+                                           row_of_quad(quads[2], stride, i), row_of_quad(quads[3], stride, i)};
     if constexpr (Bytes == 64) {
       const R a = load_line(from[0]), b = load_line(from[1]), c = load_line(from[2]), d = load_line(from[3]);
       split(_mm512_shuffle_i32x4(a, b, 0x44), _mm512_shuffle_i32x4(c, d, 0x44), out);

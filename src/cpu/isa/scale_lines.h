@@ -59,7 +59,7 @@ struct Extent {
   extent = {_mm_set1_epi8(-1), _mm_setzero_si128()};
 #pragma GCC unroll 16
   for (int r = 0; r < kScaleRows; ++r) {
-    rows.v[r] = load_scales(run.rows[r] + run.from, bytes);
+    rows.v[r] = load_scales(run.rows + r * run.stride, bytes);
     extent.add(rows.v[r]);
   }
   return rows;
