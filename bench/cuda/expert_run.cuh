@@ -187,7 +187,8 @@ inline Routing make_routing(std::int64_t tokens, std::int32_t k, std::int32_t ex
     const std::int32_t step = token_tile_rows(count, token_tile);
     const auto tiles = static_cast<std::int32_t>(ceil_div(count, token_tile));
     for (std::int32_t j = 0; j < tiles; ++j) {
-      r.tiles.push_back({e, row + j * step, std::min(step, count - j * step), first, tiles, {}});
+      r.tiles.push_back(
+          {e, row + j * step, std::min(step, count - j * step), first, tiles, step, count - (tiles - 1) * step, 0});
     }
     row += static_cast<std::int32_t>(round_up(count, kRowGroup));
   }
@@ -196,7 +197,7 @@ inline Routing make_routing(std::int64_t tokens, std::int32_t k, std::int32_t ex
 
 __global__ void touch(TokenTile* tiles, std::int32_t count, std::int32_t* tile_count) {
   const std::int32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-  for (std::int32_t t = i; t < count; t += gridDim.x * blockDim.x) tiles[t].unused[0] = i;
+  for (std::int32_t t = i; t < count; t += gridDim.x * blockDim.x) tiles[t].unused = i;
   if (i == 0) *tile_count = count;
 }
 

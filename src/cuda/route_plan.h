@@ -98,6 +98,8 @@ constexpr sm90::TokenTile token_tile_of(std::int32_t expert, std::int32_t rows, 
   t.rows = std::min(each, rows - i * each);
   t.first = first;
   t.count = tiles_of_expert(rows, token_tile);
+  t.each = each;
+  t.last_rows = rows - (t.count - 1) * each;
   return t;
 }
 

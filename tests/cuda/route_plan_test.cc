@@ -37,6 +37,23 @@ TEST(TokenTiles, CoverEveryRowOnce) {
   }
 }
 
+TEST(TokenTiles, EachTellsWhereTheOthersAre) {
+  for (const std::int32_t tile : {8, 16, 32, 64, 128}) {
+    for (std::int32_t rows = 1; rows < 700; rows += 3) {
+      const std::int32_t tiles = tiles_of_expert(rows, tile);
+      for (std::int32_t own = 0; own < tiles; ++own) {
+        const sm90::TokenTile t = token_tile_of(0, rows, 64, 5, own, tile);
+        for (std::int32_t i = 0; i < tiles; ++i) {
+          const sm90::TokenTile other = token_tile_of(0, rows, 64, 5, i, tile);
+          const sm90::TileRows told = sm90::rows_of_tile(t, 5 + own, 5 + i);
+          ASSERT_EQ(told.first_row, other.first_row) << rows << " in tiles of " << tile << ", " << own << " of " << i;
+          ASSERT_EQ(told.rows, other.rows) << rows << " in tiles of " << tile << ", " << own << " of " << i;
+        }
+      }
+    }
+  }
+}
+
 // Whatever the sizes, a block's shared memory fits, every token has a block, and the tables of the host are large
 // enough for the worst routing: one row for as many experts as possible, the rest with one expert.
 TEST(RoutePlan, HoldsForAllSizes) {

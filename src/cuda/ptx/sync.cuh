@@ -127,6 +127,19 @@ __device__ __forceinline__ void add_release(std::uint32_t* flag, std::uint32_t v
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
+// Adds 1 to counters[at] and returns what was there; orders nothing. As an addition the compiler would make it for all
+// lanes of a warp at once and share out the answer; this one has a bound, which is never reached. The address is made
+// here anew: the loaders have no registers to keep it.
+__device__ __forceinline__ std::uint32_t fetch_increment(std::uint32_t* counters, std::int32_t at) {
+  std::uint32_t before;
+  asm volatile(
+      "{\n .reg .u64 a;\n mad.wide.s32 a, %2, 4, %1;\n atom.relaxed.gpu.global.inc.u32 %0, [a], 0x7FFFFFFF;\n}\n"
+      : "=r"(before)
+      : "l"(counters), "r"(at)
+      : "memory");
+  return before;
+}
+
 __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* flag) {
   std::uint32_t value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");

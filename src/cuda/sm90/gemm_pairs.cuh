@@ -17,9 +17,10 @@ enum : std::int32_t {
   kAlone = 2,          // block 0 only; block 1 has no rows
 };
 
-// The items of a side: each token tile has half as many slots as there are row tiles. Within an expert come pairs of
-// token tiles by row tile, then single token tiles, with two row tiles each. A last tile of one warpgroup is a single
-// one: beside a full tile it would leave its block idle for half of the time.
+// The items of a side: each token tile has half as many slots as there are row tiles. Within an expert go two row tiles
+// at a time: all pairs of token tiles with the first, with the second, then single token tiles with both, so that
+// whatever reads the same weights does so while they are in L2. A last tile of one warpgroup is a single one: beside a
+// full tile it would leave its block idle for half of the time.
 class PairList {
  public:
   using S = SharedLayout<128>;
@@ -35,21 +36,22 @@ class PairList {
   // False for a slot without an item.
   __device__ bool items(std::int32_t index, WorkItem& a, WorkItem& b) const {
     const std::int32_t side = index < first_ ? 0 : 1, q = side == 0 ? index : index - first_;
-    const std::int32_t row_tiles = args_.sides[side].tiles, of_tile = slots(side);
-    const TokenTile t = load(q / of_tile);
-    const TokenTile last = load(t.first + t.count - 1);
-    const std::int32_t pairs = (last.rows <= 64 ? t.count - 1 : t.count) / 2;
-    const std::int32_t local = q - t.first * of_tile, single = local - pairs * 2 * of_tile;
-    if (single < 0) {
-      const std::int32_t row_tile = local / pairs, first = t.first + 2 * (local - row_tile * pairs);
-      a = item(side, row_tile, first, load(first), kCommonWeights);
-      b = item(side, row_tile, first + 1, load(first + 1), kCommonWeights);
+    const std::int32_t row_tiles = args_.sides[side].tiles, of_tile = slots(side), own = q / of_tile;
+    const TokenTile t = load_tile(args_.routes, own);
+    const std::int32_t pairs = (t.last_rows <= 64 ? t.count - 1 : t.count) / 2;
+    const std::int32_t local = q - t.first * of_tile, two_rows = local / t.count, at = local - two_rows * t.count;
+    std::int32_t row_tile = 2 * two_rows;
+    if (at < 2 * pairs) {
+      const bool upper = at >= pairs;
+      row_tile += upper;
+      const std::int32_t first = t.first + 2 * (upper ? at - pairs : at);
+      a = item(side, row_tile, first, t, own, kCommonWeights);
+      b = item(side, row_tile, first + 1, t, own, kCommonWeights);
       return row_tile < row_tiles;
     }
-    const std::int32_t of_expert = single / of_tile, row_tile = 2 * (single - of_expert * of_tile);
-    const std::int32_t tile = t.first + 2 * pairs + of_expert;
+    const std::int32_t tile = t.first + at;
     const bool alone = row_tile + 1 == row_tiles;
-    a = item(side, row_tile, tile, load(tile), alone ? kAlone : kCommonTokens);
+    a = item(side, row_tile, tile, t, own, alone ? kAlone : kCommonTokens);
     b = a;
     b.row_tile = alone ? row_tile : row_tile + 1;
     b.rows = alone ? 0 : a.rows;
@@ -60,14 +62,9 @@ class PairList {
   __device__ std::int32_t slots(int side) const { return (args_.sides[side].tiles + 1) / 2; }
 
   __device__ static WorkItem item(std::int32_t side, std::int32_t row_tile, std::int32_t index, const TokenTile& t,
-                                  std::int32_t common) {
-    return {side, row_tile, index, t.expert, t.first_row, t.rows, common};
-  }
-
-  __device__ TokenTile load(std::int32_t index) const {
-    const int4* p = reinterpret_cast<const int4*>(args_.routes.tiles + index);
-    const int4 a = __ldg(p);
-    return {a.x, a.y, a.z, a.w, __ldg(reinterpret_cast<const int*>(p + 1)), {}};
+                                  std::int32_t own, std::int32_t common) {
+    const TileRows rows = rows_of_tile(t, own, index);
+    return {side, row_tile, index, t.expert, rows.first_row, rows.rows, common};
   }
 
   const GemmArgs& args_;
@@ -150,7 +147,7 @@ __device__ __forceinline__ void load_weights_of(const GemmArgs& args, const Work
     if (kb + 1 == side.k_blocks) load_terms<F>(side, w, base, terms_phase);
     ptx::mbarrier_arrive_expect(full, arriving);
     load_share(base + S::kA + ring.stage * S::kStageA + share.first * kRecordBytes,
-               codes + static_cast<std::int64_t>(kb) * source.stride, share.count * kRecordBytes, full, share.both);
+               codes + static_cast<std::int64_t>(kb) * source.bytes, share.count * kRecordBytes, full, share.both);
     if (scales) {
       ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes, source.scale + kb * 4, 16, full);
     }

@@ -19,6 +19,12 @@ struct WorkItem {
   std::int32_t common;  // gemm_pairs.cuh: what the blocks of a pair both read
 };
 
+__device__ __forceinline__ TokenTile load_tile(const RouteTables& routes, std::int32_t index) {
+  const int4* p = reinterpret_cast<const int4*>(routes.tiles + index);
+  const int4 a = __ldg(p), b = __ldg(p + 1);
+  return {a.x, a.y, a.z, a.w, b.x, b.y, b.z, 0};
+}
+
 // Items are numbered FC1 first; within a side by expert, then row tile, then token tile, so that neighbours share
 // weights. FC1 items never wait for others, hence no deadlock as long as items are taken in order.
 class WorkList {
@@ -35,27 +41,20 @@ class WorkList {
     WorkItem w;
     w.side = index < first_ ? 0 : 1;
     const std::int32_t q = w.side == 0 ? index : index - first_;
-    const std::int32_t row_tiles = args_.sides[w.side].tiles;
-    TokenTile t = load(q / row_tiles);
+    const std::int32_t row_tiles = args_.sides[w.side].tiles, own = q / row_tiles;
+    const TokenTile t = load_tile(args_.routes, own);
     const std::int32_t local = q - t.first * row_tiles;
     w.row_tile = local / t.count;
     w.token_tile = t.first + (local - w.row_tile * t.count);
-    if (t.count > 1) t = load(w.token_tile);
+    const TileRows rows = rows_of_tile(t, own, w.token_tile);
     w.expert = t.expert;
-    w.first_row = t.first_row;
-    w.rows = t.rows;
+    w.first_row = rows.first_row;
+    w.rows = rows.rows;
     w.common = 0;
     return w;
   }
 
  private:
-  __device__ TokenTile load(std::int32_t index) const {
-    const int4* p = reinterpret_cast<const int4*>(args_.routes.tiles + index);
-    const int4 a = __ldg(p);
-    TokenTile t{a.x, a.y, a.z, a.w, __ldg(reinterpret_cast<const int*>(p + 1)), {}};
-    return t;
-  }
-
   const GemmArgs& args_;
   std::int32_t tiles_, first_, total_;
 };
@@ -65,14 +64,14 @@ class WorkList {
 // nobody ever waits for an item that a block not yet running would have to compute.
 class WorkCursor {
  public:
-  __device__ explicit WorkCursor(const GemmArgs& args) : counter_(args.routes.ready + args.routes.max_tiles - 1) {
-    next();
-  }
+  __device__ explicit WorkCursor(const GemmArgs& args) : args_(args) { next(); }
   __device__ std::int32_t index() const { return index_; }
-  __device__ void next() { index_ = static_cast<std::int32_t>(atomicAdd(counter_, 1u)); }
+  __device__ void next() {
+    index_ = static_cast<std::int32_t>(ptx::fetch_increment(args_.routes.ready, args_.routes.max_tiles - 1));
+  }
 
  private:
-  std::uint32_t* counter_;
+  const GemmArgs& args_;
   std::int32_t index_ = 0;
 };
 
@@ -86,34 +85,32 @@ class ItemWriter {
 
   __device__ explicit ItemWriter(std::uint32_t base) : base_(base) {}
   __device__ void put(const WorkItem& w) {
-    ptx::mbarrier_wait(base_ + S::kItemEmpty + 8 * slot_, phase_ ^ 1);
-    const std::uint32_t to = base_ + S::kItems + slot_ * kItemBytes;
+    ptx::mbarrier_wait(base_ + S::kItemEmpty + 8 * slot(), phase() ^ 1);
+    const std::uint32_t to = base_ + S::kItems + slot() * kItemBytes;
     ptx::store_shared(to, w.side, w.row_tile, w.token_tile, w.expert);
     ptx::store_shared(to + 16, w.first_row, w.rows, w.common, 0);
-    ptx::mbarrier_arrive(base_ + S::kItemFull + 8 * slot_);
-    advance();
+    ptx::mbarrier_arrive(base_ + S::kItemFull + 8 * slot());
+    ++count_;
   }
   __device__ void put(const WorkItem& first, const WorkItem& second) {
-    ptx::mbarrier_wait(base_ + S::kItemEmpty + 8 * slot_, phase_ ^ 1);
-    ptx::mbarrier_arrive_expect(base_ + S::kItemFull + 8 * slot_, kItemBytes);
+    ptx::mbarrier_wait(base_ + S::kItemEmpty + 8 * slot(), phase() ^ 1);
+    ptx::mbarrier_arrive_expect(base_ + S::kItemFull + 8 * slot(), kItemBytes);
     put_into(1, second);
     put_into(0, first);
-    advance();
+    ++count_;
   }
 
  private:
   __device__ void put_into(std::uint32_t block, const WorkItem& w) const {
-    const std::uint32_t to = ptx::cluster_address(base_ + S::kItems + slot_ * kItemBytes, block);
-    const std::uint32_t full = ptx::cluster_address(base_ + S::kItemFull + 8 * slot_, block);
+    const std::uint32_t to = ptx::cluster_address(base_ + S::kItems + slot() * kItemBytes, block);
+    const std::uint32_t full = ptx::cluster_address(base_ + S::kItemFull + 8 * slot(), block);
     ptx::store_async(to, full, w.side, w.row_tile, w.token_tile, w.expert);
     ptx::store_async(to + 16, full, w.first_row, w.rows, w.common, 0);
   }
-  __device__ void advance() {
-    slot_ = (slot_ + 1) % kItemSlots;
-    if (slot_ == 0) phase_ ^= 1;
-  }
+  __device__ std::uint32_t slot() const { return count_ % kItemSlots; }
+  __device__ std::uint32_t phase() const { return count_ / kItemSlots % 2; }
 
-  std::uint32_t base_, slot_ = 0, phase_ = 0;
+  std::uint32_t base_, count_ = 0;  // items; one register, of which the loaders have few
 };
 
 // Read by each other role: every consumer warp, the loader of tokens (one thread), storing warps, and in block 1 of a

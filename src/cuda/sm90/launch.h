@@ -130,8 +130,18 @@ struct alignas(32) TokenTile {
   std::int32_t rows;       // valid rows, >= 1
   std::int32_t first;      // index of the first token tile of this expert
   std::int32_t count;      // token tiles of this expert
-  std::int32_t unused[3];
+  std::int32_t each;       // rows of all of them but the last,
+  std::int32_t last_rows;  // and of the last: one look into the table tells where each of them is
+  std::int32_t unused;
 };
+
+// First padded row and valid rows of token tile `index` of the expert that tile `own` of the table, `t`, belongs to.
+struct TileRows {
+  std::int32_t first_row, rows;
+};
+__host__ __device__ constexpr TileRows rows_of_tile(const TokenTile& t, std::int32_t own, std::int32_t index) {
+  return {t.first_row + (index - own) * t.each, index + 1 == t.first + t.count ? t.last_rows : t.each};
+}
 
 // Tiles of one expert are adjacent; experts in any order (more rows first balances best).
 struct RouteTables {
