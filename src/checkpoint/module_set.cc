@@ -40,6 +40,10 @@ void ModuleSet::add(std::string_view pattern, const std::string& where) {
     globs_.emplace_back(pattern);
   } else if (!pattern.empty()) {
     names_.emplace(pattern);
+    lengths_.set(std::min(pattern.size(), lengths_.size() - 1));
+    for (std::size_t dot = pattern.find('.'); dot != std::string_view::npos; dot = pattern.find('.', dot + 1)) {
+      parents_.emplace(pattern.substr(0, dot));
+    }
   }
 }
 
@@ -47,6 +51,7 @@ bool ModuleSet::contains(std::string_view module) const {
   for (std::size_t begin = 0; begin < module.size() && !names_.empty();) {
     for (std::size_t end = begin; end < module.size();) {
       end = std::min(module.find('.', end + 1), module.size());
+      if (!lengths_.test(std::min(end - begin, lengths_.size() - 1))) continue;
       if (names_.find(module.substr(begin, end - begin)) != names_.end()) return true;
     }
     const std::size_t dot = module.find('.', begin);
@@ -57,6 +62,7 @@ bool ModuleSet::contains(std::string_view module) const {
   for (const std::string& glob : globs_) {
     if (glob_matches(glob, module) || glob_matches(glob, weight)) return true;
   }
+  if (expressions_.empty()) return false;
   text::RegexScratch scratch;
   text::TextSpan match;
   return std::any_of(expressions_.begin(), expressions_.end(), [&](const text::Regex& expression) {
@@ -64,10 +70,6 @@ bool ModuleSet::contains(std::string_view module) const {
   });
 }
 
-bool ModuleSet::contains_child_of(std::string_view module) const {
-  return std::any_of(names_.begin(), names_.end(), [&](const std::string& name) {
-    return name.size() > module.size() && starts_with(name, module) && name[module.size()] == '.';
-  });
-}
+bool ModuleSet::contains_child_of(std::string_view module) const { return parents_.find(module) != parents_.end(); }
 
 }  // namespace sluice::ckpt

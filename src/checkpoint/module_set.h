@@ -4,6 +4,7 @@
 // match for each glob and expression. Thread-safe for reading.
 #pragma once
 
+#include <bitset>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,7 +38,11 @@ class ModuleSet {
     bool operator()(std::string_view a, std::string_view b) const { return a == b; }
   };
 
-  std::unordered_set<std::string, Hash, Equal> names_;
+  using Names = std::unordered_set<std::string, Hash, Equal>;
+
+  Names names_;
+  Names parents_;             // everything that a plain name lies in
+  std::bitset<256> lengths_;  // of plain names; the last one also of longer ones
   std::vector<std::string> globs_;
   std::vector<text::Regex> expressions_;
 };

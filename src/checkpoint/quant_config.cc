@@ -336,7 +336,10 @@ bool QuantConfig::excludes(std::string_view module) const {
 }
 
 const QuantRule* QuantConfig::rule_for(std::string_view module) const {
-  if (excludes(module)) return nullptr;
+  return excludes(module) ? nullptr : rule_of_included(module);
+}
+
+const QuantRule* QuantConfig::rule_of_included(std::string_view module) const {
   // A listed module stands for what lies in it.
   for (std::string_view name = module; !listed_.empty();) {
     const auto at = listed_.find(std::string(name));

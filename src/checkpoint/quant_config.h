@@ -55,6 +55,8 @@ class QuantConfig {
   bool excludes(std::string_view module) const;
   // nullptr when the description says nothing of the module. An exclusion comes first.
   const QuantRule* rule_for(std::string_view module) const;
+  // As rule_for, of a module that is not excluded.
+  const QuantRule* rule_of_included(std::string_view module) const;
   // Weight-only for every rule that says anything.
   bool weight_only() const;
 

@@ -72,9 +72,9 @@ void WeightReader::check_description(const WeightRequest& request, const Dialect
   if (config_.method() == QuantMethod::none) return;
   const ModuleParts& parts = *request.parts;
   const TensorEntry& codes = *parts.codes();
-  const bool excluded =
-      config_.excludes(parts.module) || (request.experts > 0 && config_.excludes(parent(parts.module)));
-  const QuantRule* rule = excluded ? nullptr : config_.rule_for(parts.module);
+  const Described& described = description_of(parts);
+  const bool excluded = described.excluded || (request.experts > 0 && config_.excludes(parent(parts.module)));
+  const QuantRule* rule = excluded ? nullptr : described.rule;
   if (!format) {
     if (rule == nullptr || !is_of_expert(request)) return;
     note(Severity::info, FindingKind::conflict, codes,
@@ -88,6 +88,13 @@ void WeightReader::check_description(const WeightRequest& request, const Dialect
                      config_.description(), excluded ? "excludes" : "does not list"));
   }
   check_conventions(request, dialect, format, rule);
+}
+
+const WeightReader::Described& WeightReader::description_of(const ModuleParts& parts) {
+  if (described_.parts == &parts) return described_;
+  const bool excluded = config_.excludes(parts.module);
+  described_ = {&parts, excluded, excluded ? nullptr : config_.rule_of_included(parts.module)};
+  return described_;
 }
 
 void WeightReader::check_conventions(const WeightRequest& request, const Dialect& dialect,

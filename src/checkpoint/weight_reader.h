@@ -81,6 +81,13 @@ class WeightReader {
   void check_description(const WeightRequest& request, const Dialect& dialect, std::optional<BlockFormat> format);
   void check_conventions(const WeightRequest& request, const Dialect& dialect, std::optional<BlockFormat> format,
                          const QuantRule* rule) const;
+  // What the description says of a module.
+  struct Described {
+    const ModuleParts* parts = nullptr;
+    bool excluded = false;
+    const QuantRule* rule = nullptr;
+  };
+  const Described& description_of(const ModuleParts& parts);
   InputScaling scaling_of(const WeightRequest& request, bool present);
   bool file_has_input_scales(const WeightRequest& request);
   void note(Severity severity, FindingKind kind, const TensorEntry& tensor, const std::string& text);
@@ -104,6 +111,7 @@ class WeightReader {
   const SchemeOptions& options_;
   FindingList oddities_;
   std::vector<ScaleGrid> unchecked_;
+  Described described_;                    // the last one: a weight asks more than once
   std::map<bool, bool> has_input_scales_;  // by "is of an expert"
 };
 

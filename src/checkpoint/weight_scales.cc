@@ -235,7 +235,7 @@ bool WeightReader::file_has_input_scales(const WeightRequest& request) {
 
 InputScaling WeightReader::scaling_of(const WeightRequest& request, bool present) {
   if (options_.scales.weight_only) return InputScaling::none;
-  const QuantRule* rule = config_.rule_for(request.parts->module);
+  const QuantRule* rule = description_of(*request.parts).rule;
   const InputScaling said = rule == nullptr ? InputScaling::unknown : rule->inputs;
   if (said != InputScaling::unknown) return said;
   return present || file_has_input_scales(request) ? InputScaling::fixed : InputScaling::none;

@@ -42,7 +42,7 @@ constexpr int kScaleRecords = 4;  // of a segment
 // The first `Bytes` (8 or 16) of each of four rows, a row in a lane.
 template <int Bytes>
 [[gnu::always_inline]] inline __m512i load_quad(const std::uint8_t* row, std::int64_t stride) {
-  const auto load = [&](int i) [[gnu::always_inline]] {
+  const auto load = [&](int i) {
     const auto* from = reinterpret_cast<const __m128i*>(row + i * stride);
     return Bytes == 16 ? _mm_loadu_si128(from) : _mm_loadl_epi64(from);
   };
@@ -52,7 +52,7 @@ template <int Bytes>
 
 // Lane i of v to group `group` of record i.
 [[gnu::always_inline]] inline void store_group(const ScaleRun& run, int group, __m512i v) {
-  const auto store = [&](int record, __m128i scales) [[gnu::always_inline]] {
+  const auto store = [&](int record, __m128i scales) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(run.to + record * run.step + group * kScaleLine), scales);
   };
   store(0, _mm512_castsi512_si128(v));
