@@ -58,7 +58,7 @@ ExpertReader::ExpertReader(WeightReader& reader, std::int64_t layer, const Layer
   for (const LogicalId e : slice.experts) held_[static_cast<std::size_t>(raw(e))] = true;
 }
 
-ExpertWeights ExpertReader::read() {
+ExpertWeights ExpertReader::read(bool leave_checks) {
   const std::int64_t inner = spec_.intermediate, width = spec_.width();
   const Share part = slice_.inner_of(inner);
   const ExpertNames::GateUp order = names_.gate_up_order;
@@ -77,9 +77,16 @@ ExpertWeights ExpertReader::read() {
                   {out.up, out.up_bias, out.input_scales.up});
   read_projection({names_.down, names_.down_bias, width, inner, {0, 1, width, 0, part}, part.begin != 0},
                   {out.down, out.down_bias, out.input_scales.down});
-  reader_.finish_checks();
   out.keep_alive = tensors_.keep_alive();
   out.release = tensors_.page_release();
+  if (!leave_checks) {
+    reader_.finish_checks();
+    return out;
+  }
+  out.release = [checks = reader_.leave_checks(), drop = std::move(out.release)](const void* data, std::size_t bytes) {
+    checks->check_codes(data);
+    drop(data, bytes);
+  };
   return out;
 }
 

@@ -23,7 +23,9 @@ class ExpertReader {
   // All arguments but the tally must outlive the reader.
   ExpertReader(WeightReader& reader, std::int64_t layer, const LayerSpec& spec, const ExpertSlice& slice, Tally tally);
 
-  ExpertWeights read();
+  // With `leave_checks` block scales are looked through when the weights are released, and by
+  // WeightReader::finish_left_checks().
+  ExpertWeights read(bool leave_checks = false);
 
  private:
   // One weight of the experts: its file patterns and the sizes of one expert's part.

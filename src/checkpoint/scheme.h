@@ -64,6 +64,14 @@ class WeightSource {
   // the slice, headers are checked and static input scales are read, nothing else.
   virtual ExpertWeights experts(std::int64_t layer, const LayerSpec& spec, const ExpertSlice& slice) = 0;
   ExpertWeights experts(std::int64_t layer, const LayerSpec& spec) { return experts(layer, spec, {}); }
+  // As experts(), but leaves it to ExpertWeights::release to look through the block scales of a matrix whose codes are
+  // released, since they are in a cache then, and to finish_checks() to look through all others. That must be called
+  // before results of the weights are used and while `slice` is there, also after an error of who packs them: the error
+  // of a wrong scale comes first.
+  virtual ExpertWeights experts_to_check(std::int64_t layer, const LayerSpec& spec, const ExpertSlice& slice) {
+    return experts(layer, spec, slice);
+  }
+  virtual void finish_checks() {}
   // The recipe that the stored format of the layer's experts asks for. Reads no weights.
   virtual Recipe expert_recipe(std::int64_t layer) const = 0;
   // The recipe that the stored format of a dense projection asks for. Reads no weights.

@@ -45,9 +45,17 @@ class Source final : public WeightSource {
 
   ExpertWeights experts(std::int64_t layer, const LayerSpec& spec, const ExpertSlice& slice) override {
     ExpertWeights out;
-    guarded([&] { out = read_experts(layer, spec, slice); });
+    guarded([&] { out = read_experts(layer, spec, slice, false); });
     return out;
   }
+
+  ExpertWeights experts_to_check(std::int64_t layer, const LayerSpec& spec, const ExpertSlice& slice) override {
+    ExpertWeights out;
+    guarded([&] { out = read_experts(layer, spec, slice, true); });
+    return out;
+  }
+
+  void finish_checks() override { weights_.finish_left_checks(); }
 
   Recipe expert_recipe(std::int64_t layer) const override {
     const ExpertNames& names = tensors_.expert_names(layer);
@@ -108,7 +116,7 @@ class Source final : public WeightSource {
     return out;
   }
 
-  ExpertWeights read_experts(std::int64_t layer, const LayerSpec& spec, const ExpertSlice& slice) {
+  ExpertWeights read_experts(std::int64_t layer, const LayerSpec& spec, const ExpertSlice& slice, bool leave_checks) {
     if (spec.routing.fused_shared != 0) {
       fail(ErrorCode::unsupported, fmt::format("layer {}: shared experts fused with routed ones", layer),
            "shared experts as a dense layer of their own");
@@ -118,7 +126,7 @@ class Source final : public WeightSource {
       tally(kExperts, layer, parts, stored);
     };
     weights_.forget_checks();
-    return ExpertReader(weights_, layer, spec, slice, count).read();
+    return ExpertReader(weights_, layer, spec, slice, count).read(leave_checks);
   }
 
   void tally(std::string_view role, std::int64_t layer, const ModuleParts& parts, const StoredWeight& stored) {

@@ -7,11 +7,13 @@
 
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "checkpoint/quant_config.h"
+#include "checkpoint/scale_checks.h"
 #include "checkpoint/stored_weight.h"
 #include "checkpoint/tensor_reader.h"
 
@@ -70,6 +72,10 @@ class WeightReader {
   void finish_checks();
   // Of a layer whose reading an error has ended.
   void forget_checks() { unchecked_.clear(); }
+  // Or leaves them to whoever packs the weights and to finish_left_checks(), which must come while the slices are
+  // there.
+  std::shared_ptr<ScaleChecks> leave_checks();
+  void finish_left_checks();
 
   TensorReader& tensors() { return tensors_; }
   const QuantConfig& config() const { return config_; }
@@ -93,15 +99,8 @@ class WeightReader {
   void note(Severity severity, FindingKind kind, const TensorEntry& tensor, const std::string& text);
   float scale_value(const WeightRequest& request, const TensorEntry& tensor, std::int64_t index, ScaleMeaning meaning,
                     bool of_input);
-  // A grid of scales that is to be looked through.
-  struct ScaleGrid {
-    WeightRequest request;
-    const TensorEntry* tensor = nullptr;
-    const std::byte* data = nullptr;
-    DType type = DType::f32;
-  };
   void check_scale_grid(const ScaleGrid& grid);
-  static std::int64_t first_fault(const ScaleGrid& grid, std::int64_t matrix);  // -1 = none
+  void finish(ScaleChecks& checks) const;
   [[noreturn]] void fail_scale(const ScaleGrid& grid, std::int64_t bad) const;
   // Aligned data of a weight of this rank; of another rank's, a pointer that is not to be followed.
   const std::byte* data_of(const WeightRequest& request, const TensorEntry& tensor);
@@ -111,6 +110,7 @@ class WeightReader {
   const SchemeOptions& options_;
   FindingList oddities_;
   std::vector<ScaleGrid> unchecked_;
+  std::shared_ptr<ScaleChecks> left_;
   Described described_;                    // the last one: a weight asks more than once
   std::map<bool, bool> has_input_scales_;  // by "is of an expert"
 };

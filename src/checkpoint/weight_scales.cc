@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "checkpoint/messages.h"
-#include "checkpoint/scale_search.h"
+#include "checkpoint/scale_values.h"
 #include "checkpoint/weight_reader.h"
 #include "numerics/bf16.h"
 #include "numerics/fp16.h"
@@ -30,43 +30,11 @@ std::vector<std::int64_t> without_units(const std::vector<std::int64_t>& shape) 
   return out;
 }
 
-std::int64_t elements_of(const TensorEntry& tensor) {
-  std::int64_t count = 1;
-  for (const std::int64_t extent : tensor.shape) count *= extent;
-  return count;
-}
-
-template <class Stored>
-Stored load(const std::byte* data, std::int64_t i) {
-  Stored stored;
-  std::memcpy(&stored, data + static_cast<std::size_t>(i) * sizeof stored, sizeof stored);
-  return stored;
-}
-
-float float_at(const std::byte* data, DType type, std::int64_t i) {
-  if (type == DType::bf16) return to_float(load<Bf16>(data, i));
-  if (type == DType::f16) return to_float(load<Fp16>(data, i));
-  return load<float>(data, i);
-}
-
 // Where element `i` of a tensor is.
 std::string place_text(const TensorEntry& tensor, std::int64_t i) {
   std::vector<std::int64_t> place(tensor.shape.size());
   for (std::size_t d = place.size(); d-- > 0; i /= tensor.shape[d]) place[d] = i % tensor.shape[d];
   return place.empty() ? "" : " " + shape_text(place);
-}
-
-std::int64_t first_bad_float(const std::byte* data, DType type, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (fault_of(float_at(data, type, i)) != ScaleFault::none) return i;
-  }
-  return -1;
-}
-
-std::int64_t first_bad_scale(const std::byte* data, DType type, std::int64_t count) {
-  if (type == DType::e4m3) return first_bad_e4m3(data, count);
-  if (type == DType::e8m0) return first_bad_e8m0(data, count);
-  return first_bad_float(data, type, count);
 }
 
 std::string bad_text(const std::byte* data, DType type, std::int64_t i) {
@@ -140,30 +108,24 @@ void WeightReader::check_scale_grid(const ScaleGrid& grid) {
   if (options_.pool == nullptr || options_.findings != nullptr) finish_checks();
 }
 
-std::int64_t WeightReader::first_fault(const ScaleGrid& grid, std::int64_t matrix) {
-  if (!grid.request.holds(matrix)) return -1;
-  const std::int64_t count = elements_of(*grid.tensor) / grid.request.matrices();
-  const std::int64_t bad = first_bad_scale(grid.data + dtype_bytes(grid.type, matrix * count), grid.type, count);
-  return bad < 0 ? bad : bad + matrix * count;
+void WeightReader::finish_checks() {
+  ScaleChecks checks(std::exchange(unchecked_, {}));
+  finish(checks);
 }
 
-void WeightReader::finish_checks() {
-  const std::vector<ScaleGrid> grids = std::exchange(unchecked_, {});
-  std::vector<std::int64_t> begin = {0};  // of the matrices of each grid, counted through
-  for (const ScaleGrid& grid : grids) begin.push_back(begin.back() + grid.request.matrices());
-  std::vector<std::int64_t> bad(static_cast<std::size_t>(begin.back()), -1);
-  const auto check = [&](std::int64_t first, std::int64_t last, int) {
-    for (std::int64_t i = first; i < last; ++i) {
-      const auto grid = std::upper_bound(begin.begin(), begin.end(), i) - begin.begin() - 1;
-      bad[static_cast<std::size_t>(i)] = first_fault(grids[static_cast<std::size_t>(grid)], i - begin[grid]);
-    }
-  };
-  options_.pool != nullptr ? options_.pool->parallel_for(begin.back(), 1, check) : check(0, begin.back(), 0);
-  for (std::size_t g = 0; g < grids.size(); ++g) {
-    for (std::int64_t i = begin[g]; i < begin[g + 1]; ++i) {
-      if (bad[static_cast<std::size_t>(i)] >= 0) fail_scale(grids[g], bad[static_cast<std::size_t>(i)]);
-    }
-  }
+std::shared_ptr<ScaleChecks> WeightReader::leave_checks() {
+  left_ = std::make_shared<ScaleChecks>(std::exchange(unchecked_, {}));
+  return left_;
+}
+
+void WeightReader::finish_left_checks() {
+  const std::shared_ptr<ScaleChecks> checks = std::exchange(left_, nullptr);
+  if (checks != nullptr) finish(*checks);
+}
+
+void WeightReader::finish(ScaleChecks& checks) const {
+  const ScaleChecks::Fault fault = checks.finish(options_.pool);
+  if (fault.grid != nullptr) fail_scale(*fault.grid, fault.index);
 }
 
 void WeightReader::fail_scale(const ScaleGrid& grid, std::int64_t bad) const {

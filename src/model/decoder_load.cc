@@ -86,6 +86,19 @@ void check_problem(const Problem& problem, const LayerSpec& spec, Recipe stored,
        fmt::format("I = {}, this rank's part, and its way of dispatching", own.layer.intermediate));
 }
 
+// Packs experts, whose scales are looked through meanwhile. A wrong scale may be what packing stumbled over, so that
+// its error comes first.
+template <class F>
+void with_checked_scales(ckpt::WeightSource& source, F pack) {
+  try {
+    pack();
+  } catch (const Error&) {
+    source.finish_checks();
+    throw;
+  }
+  source.finish_checks();
+}
+
 // `count` is counted into; nullptr = not wanted.
 LoadedMoe load_moe(const BlockSpec& block, ckpt::WeightSource& source, const DecoderOptions& options,
                    std::int64_t layer, SlotLoad* count, std::int64_t& other_bytes) {
@@ -111,16 +124,19 @@ LoadedMoe load_moe(const BlockSpec& block, ckpt::WeightSource& source, const Dec
   }
   const auto placement = placement_of(*block.moe(), options, layer);
   const ckpt::ExpertSlice slice = expert_slice(*block.moe(), source.expert_recipe(layer), *placement, options.plan);
-  ExpertWeights weights = read_experts(source, layer, *block.moe(), slice);
-  DispatcherOptions dispatch = dispatcher_options(parts.problem, options, placement);
-  dispatch.input_scale = layer_input_scales(parts.problem.recipe, weights.input_scales).gemm1;
-  dispatch.quantized_rows =
-      options.quantized_rows && can_quantize_rows(dispatch) && parts.runner->takes_quantized_rows(parts.problem);
-  dispatch.load = count;
-  parts.dispatcher = make_dispatcher(dispatch);
-  parts.experts = parts.runner->prepare(parts.problem, std::move(weights));
+  bool quantized_rows = false;
+  with_checked_scales(source, [&] {
+    ExpertWeights weights = read_experts(source, layer, *block.moe(), slice);
+    DispatcherOptions dispatch = dispatcher_options(parts.problem, options, placement);
+    dispatch.input_scale = layer_input_scales(parts.problem.recipe, weights.input_scales).gemm1;
+    quantized_rows = dispatch.quantized_rows =
+        options.quantized_rows && can_quantize_rows(dispatch) && parts.runner->takes_quantized_rows(parts.problem);
+    dispatch.load = count;
+    parts.dispatcher = make_dispatcher(dispatch);
+    parts.experts = parts.runner->prepare(parts.problem, std::move(weights));
+  });
   const std::int64_t expert_bytes = parts.experts->resident_bytes();
-  return {std::make_unique<MoeLayer>(std::move(parts)), expert_bytes, dispatch.quantized_rows};
+  return {std::make_unique<MoeLayer>(std::move(parts)), expert_bytes, quantized_rows};
 }
 
 const RopeTable* rope_table(std::vector<std::pair<RopeSpec, std::unique_ptr<RopeTable>>>& tables, const RopeSpec& spec,

@@ -131,7 +131,7 @@ void fuse_shared_experts(ModelConfig& config) {
 
 ExpertWeights read_experts(ckpt::WeightSource& source, std::int64_t layer, const LayerSpec& spec,
                            const ckpt::ExpertSlice& slice) {
-  if (spec.routing.fused_shared == 0) return source.experts(layer, spec, slice);
+  if (spec.routing.fused_shared == 0) return source.experts_to_check(layer, spec, slice);
   LayerSpec routed = spec;
   routed.routing.fused_shared = 0;
   const Held held = split(slice, layer, spec);

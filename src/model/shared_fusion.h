@@ -19,7 +19,7 @@ void fuse_shared_experts(ModelConfig& config);
 
 // The routed experts of a layer, and behind them its spec.routing.fused_shared shared ones as views; of both, what the
 // slice holds, where id E_routed + i stands for shared expert i. `spec` is that of the whole model. Throws
-// Error(unsupported) when their formats or recipes differ.
+// Error(unsupported) when their formats or recipes differ. Block scales may be left to source.finish_checks().
 ExpertWeights read_experts(ckpt::WeightSource& source, std::int64_t layer, const LayerSpec& spec,
                            const ckpt::ExpertSlice& slice);
 

@@ -10,6 +10,7 @@
 
 #include "checkpoint/mapped_file.h"
 #include "checkpoint/page_drops.h"
+#include "checkpoint/scale_checks.h"
 #include "checkpoint/scale_search.h"
 #include "core/buffer.h"
 #include "numerics/e8m0.h"
@@ -71,6 +72,78 @@ TEST_P(ScaleSearch, TheFirstOfTwoInLongGridsOfEveryLength) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, ScaleSearch,
                          ::testing::Values(Search{first_bad_e4m3, bad_e4m3}, Search{first_bad_e8m0, bad_e8m0}));
+
+// Codes and scales of two stacked experts of 8 scales each, and of a matrix of its own.
+class Grids {
+ public:
+  Grids() {
+    for (std::size_t i = 0; i < 2; ++i) {
+      codes_[i].dtype = DType::u8;
+      codes_[i].data = code_bytes_.data() + 64 * i;
+      codes_[i].bytes = 64;
+      scales_[i].name = i == 0 ? "stacked" : "alone";
+      scales_[i].shape = i == 0 ? std::vector<std::int64_t>{2, 8} : std::vector<std::int64_t>{8};
+      parts_[i].tensors[static_cast<std::size_t>(Part::weight)] = &codes_[i];
+    }
+  }
+  ScaleChecks checks() const {
+    std::vector<ScaleGrid> grids;
+    for (std::size_t i = 0; i < 2; ++i) {
+      WeightRequest request;
+      request.parts = &parts_[i];
+      request.experts = i == 0 ? 2 : 0;
+      grids.push_back({request, &scales_[i], scale_bytes_.data() + 16 * i, DType::e4m3});
+    }
+    return ScaleChecks(std::move(grids));
+  }
+  std::byte& scale(std::size_t i) { return scale_bytes_[i]; }
+  const std::byte* code(std::size_t i) const { return code_bytes_.data() + i; }
+
+ private:
+  std::vector<std::byte> code_bytes_ = std::vector<std::byte>(128), scale_bytes_ = std::vector<std::byte>(24);
+  TensorEntry codes_[2], scales_[2];
+  ModuleParts parts_[2];
+};
+
+constexpr std::byte kNan{0x7F};
+
+// The scale is wrong only while the codes are told.
+TEST(ScaleChecks, CodesTellWhichScalesAreLookedThrough) {
+  struct Case {
+    std::size_t code, scale;
+    const char* tensor;
+    std::int64_t index;
+  };
+  for (const Case& c : {Case{0, 0, "stacked", 0}, Case{31, 7, "stacked", 7}, Case{32, 8, "stacked", 8},
+                        Case{63, 15, "stacked", 15}, Case{64, 16, "alone", 0}, Case{127, 23, "alone", 7}}) {
+    Grids grids;
+    ScaleChecks checks = grids.checks();
+    grids.scale(c.scale) = kNan;
+    checks.check_codes(grids.code(c.code));
+    grids.scale(c.scale) = std::byte{0};
+    const ScaleChecks::Fault fault = checks.finish(nullptr);
+    ASSERT_NE(fault.grid, nullptr) << c.code;
+    EXPECT_EQ(fault.grid->tensor->name, c.tensor) << c.code;
+    EXPECT_EQ(fault.index, c.index) << c.code;
+  }
+}
+
+TEST(ScaleChecks, WhatIsLeftIsLookedThroughAtTheEndInTheOrderOfReading) {
+  Grids grids;
+  ScaleChecks checks = grids.checks();
+  checks.check_codes(grids.code(40));
+  checks.check_codes(&grids);           // codes of nothing here
+  checks.check_codes(grids.code(128));  // nor these
+  grids.scale(8) = kNan;                // looked through before
+  grids.scale(22) = kNan;
+  ThreadPool pool(2);
+  const ScaleChecks::Fault fault = checks.finish(&pool);
+  ASSERT_NE(fault.grid, nullptr);
+  EXPECT_EQ(fault.grid->tensor->name, "alone");
+  EXPECT_EQ(fault.index, 6);
+  grids.scale(4) = kNan;
+  EXPECT_EQ(grids.checks().finish(nullptr).index, 4);
+}
 
 TEST(JoinedRanges, NeighboursOfOneFileBecomeOne) {
   std::vector<std::byte> bytes(1000);

@@ -113,9 +113,11 @@ TestDecoder load_test_decoder(const std::string& folder, const TestDecoderOption
   const std::vector<ckpt::Scheme> schemes = {ckpt::plain_scheme(), ckpt::modelopt_scheme(),
                                              ckpt::compressed_tensors_scheme(), ckpt::fp8_scheme(),
                                              ckpt::mxfp4_scheme()};
-  t.weights = ckpt::find_scheme(schemes, *t.checkpoint).open(*t.checkpoint, std::move(names));
-  const cpu::Isa isa = cpu::choose_isa(cpu::detect_features());
   t.pool = std::make_unique<ThreadPool>(options.threads);
+  ckpt::SchemeOptions how;
+  how.pool = t.pool.get();
+  t.weights = ckpt::find_scheme(schemes, *t.checkpoint).open(*t.checkpoint, std::move(names), how);
+  const cpu::Isa isa = cpu::choose_isa(cpu::detect_features());
   t.backend = std::make_unique<cpu::CpuBackend>(*t.pool, isa);
   t.runners.push_back(cpu::make_cpu_runner(*t.pool, isa));
   t.runners.push_back(make_reference_runner(t.pool.get()));
