@@ -7,7 +7,8 @@
 Prints one row a format: the most anonymous memory while loading, as a share of the bytes of the file (which are those
 of the prepared weights, but for fillings); the most pages of mapped files; and the speed of loading against the speed
 at which as many threads copy the same files from the page cache, measured before and after. Loading also needs as much
-memory that nobody used before, so the speed of that is given as well. Exits with 1 where memory is beyond its bound.
+memory that nobody used before, so the speed of that is given as well. Watching takes a processor now and then, so that
+times are those of loads that nobody watches. Exits with 1 where memory is beyond its bound.
 The checkpoint is a Qwen3-MoE of 64 experts with random weights; its text is of no interest. Its files are written
 --write-mb at a time (0: tensor by tensor), which decides how large the pages are that the page cache keeps them in.
 Needs numpy; SLUICE_BUILD_DIR names the build (default: build/cpu).
@@ -208,15 +209,16 @@ def own_memory(count, threads):
         each_thread(threads, touch)
 
 
-def load(folder):
-    """Loads the checkpoint; the most anonymous and mapped bytes until it is loaded, and the GB/s that it tells."""
+def load(folder, watch):
+    """Loads the checkpoint; the most anonymous and mapped bytes until it is loaded (0 unless `watch`ed), and the seconds
+    that it tells."""
     command = [BUILD / "bin" / "sluice", "run", folder, "-p", "x", "-n", "1", "--context-length", "256"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     said = []
     reader = threading.Thread(target=lambda: [said.append(line) for line in process.stderr])
     reader.start()
     most = {"RssAnon": 0, "RssFile": 0}
-    while process.poll() is None and not any("loaded in" in line for line in list(said)):
+    while watch and process.poll() is None and not any("loaded in" in line for line in list(said)):
         try:
             status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
         except (FileNotFoundError, ProcessLookupError):
@@ -252,9 +254,9 @@ def measure(fmt, folder, threads, repeat, mapped_mb):
         own_memory(int(file_bytes * OWNED), threads)
         copies.append(copy_speed(folder, threads))
         own_memory(int(file_bytes * OWNED), threads)
-        most_anonymous, most_mapped, seconds = load(folder)
+        loads.append(file_bytes / load(folder, watch=False)[2] * 1e-9)
+        most_anonymous, most_mapped, _ = load(folder, watch=True)
         anonymous, mapped = max(anonymous, most_anonymous), max(mapped, most_mapped)
-        loads.append(file_bytes / seconds * 1e-9)
     share = lambda of: f"{100 * middle([l / o for l, o in zip(loads, of)]):.0f} %"
     print(f"{fmt:>10} {file_bytes / 1e9:6.2f} GB  anonymous {100 * anonymous / file_bytes:6.1f} %  mapped {mapped / 1e6:6.0f} MB"
           f"  load {speed_text(loads)}  copy {speed_text(copies)} {share(copies)}  read {speed_text(reads)} {share(reads)}",
