@@ -10,12 +10,20 @@
 namespace sluice::cuda::ptx {
 
 // Operand in rows of 128 bytes, chunks of 16 swizzled by row & 7, starting at a multiple of 1024 (plus 32 k for the
-// k-th slice of a row).
-__device__ __forceinline__ std::uint64_t swizzled_operand(std::uint32_t shared_address) {
+// k-th slice of a row). The low word has the address, the rest is the same for all.
+__device__ __forceinline__ std::uint32_t operand_low(std::uint32_t shared_address) {
+  constexpr std::uint32_t kUnusedStride = 1u << 16;
+  return kUnusedStride | ((shared_address & 0x3ffff) >> 4);
+}
+
+__device__ __forceinline__ std::uint64_t operand(std::uint32_t low) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
   constexpr std::uint64_t kGroupStride = std::uint64_t{1024 >> 4} << 32;
-  constexpr std::uint64_t kUnusedStride = std::uint64_t{1} << 16;
-  return kSwizzle128 | kGroupStride | kUnusedStride | ((shared_address & 0x3ffff) >> 4);
+  return kSwizzle128 | kGroupStride | low;
+}
+
+__device__ __forceinline__ std::uint64_t swizzled_operand(std::uint32_t shared_address) {
+  return operand(operand_low(shared_address));
 }
 
 // What to add to an operand to step 32 bytes along its rows.

@@ -65,8 +65,7 @@ template <int NT>
 struct SharedLayout {
   // Tiles this small go to the intermediate straight from registers: fewer hops until FC2 can read them.
   static constexpr bool kDirect = NT <= 16;
-  // Warps that copy staged tiles out: one for each warpgroup where these work on their own.
-  static constexpr int kStoringWarps = kDirect ? 0 : NT == 128 ? 2 : 1;
+  static constexpr int kStoringWarps = kDirect ? 0 : 1;  // that copy staged tiles out
   static constexpr int kMaxSplit = NT <= 16 ? 2 : 1;
   // Two blocks of a cluster work on two tiles that have weights or token rows in common (gemm_pairs.cuh).
   static constexpr bool kPaired = NT == 128;
@@ -105,7 +104,8 @@ struct SharedLayout {
   static constexpr int kReduceEmpty = kReduceFull + 8;
   static constexpr int kTermsFull = kReduceEmpty + 8;
   static constexpr int kTermsEmpty = kTermsFull + 8;
-  static constexpr int kBytes = kTermsEmpty + 8;
+  static constexpr int kNextItem = kTermsEmpty + 8;
+  static constexpr int kBytes = kNextItem + 8;
   // Scales, then biases of the rows of an item (gemm_pairs.cuh), in the place of the scales that fp8_block alone has.
   static constexpr int kTerms = kScales;
   static constexpr int kTermsEach = kTileRecords * kRecordRows * 4;

@@ -1,10 +1,11 @@
 // The expert GEMM kernel: FC1 and FC2 of all experts of a layer in one persistent launch.
 //
 // Launched by gemm_*.cu. One block of 384 threads per multiprocessor: warpgroups 0 and 1 multiply, warpgroup 2 has a
-// warp that loads weights, one that loads token rows and one that stores tiles of the intermediate. Weights do not
-// depend on the first GEMM, so their loads run ahead of it through the ring; only the token rows of FC2 wait for a
-// counter per token tile. With a cluster of several blocks these share the K range of each tile (few rows), or each has
-// a tile of its own and they share what they load (token tiles of 128, gemm_pairs.cuh).
+// warp that loads weights, one that loads token rows, one that stores tiles of the intermediate and, at token tiles of
+// 128, one that takes items. Weights do not depend on the first GEMM, so their loads run ahead of it through the ring;
+// only the token rows of FC2 wait for a counter per token tile. With a cluster of several blocks these share the K
+// range of each tile (few rows), or each has a tile of its own and they share what they load (token tiles of 128,
+// gemm_pairs.cuh).
 #pragma once
 
 #include "cuda/ptx/copy.cuh"
@@ -35,16 +36,18 @@ __device__ __forceinline__ void init_barriers(std::uint32_t base, std::uint32_t 
     ptx::mbarrier_init(base + S::kFull + 8 * s, 2);
     ptx::mbarrier_init(base + S::kEmpty + 8 * s, stage_releases<NT, F>());
   }
-  // Of two blocks with items in common, the second has a reader more: its loader of weights.
+  // Loaders of weights read items too, in both blocks of a pair, in the second of two that share K.
   constexpr std::uint32_t kReaders = 1 + kWarps + S::kStoringWarps;
   for (int i = 0; i < kItemSlots; ++i) {
     ptx::mbarrier_init(base + S::kItemFull + 8 * i, 1);
-    ptx::mbarrier_init(base + S::kItemEmpty + 8 * i, split > 1 ? 2 * kReaders + 1 : kReaders);
+    const std::uint32_t readers = S::kPaired ? 2 * kReaders + 2 : split > 1 ? 2 * kReaders + 1 : kReaders;
+    ptx::mbarrier_init(base + S::kItemEmpty + 8 * i, readers);
   }
   ptx::mbarrier_init(base + S::kReduceFull, 1);
   ptx::mbarrier_init(base + S::kReduceEmpty, kWarps);
   ptx::mbarrier_init(base + S::kTermsFull, 1);
   ptx::mbarrier_init(base + S::kTermsEmpty, kConsumers);
+  ptx::mbarrier_init(base + S::kNextItem, 1);
   ptx::fence_mbarrier_init();
 }
 
@@ -236,13 +239,16 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
       if (role == 1 && lane == 0) load_tokens<NT, F>(args, place, shared, base);
     }
     if constexpr (NT == kWideTokens) {
-      if (role >= 2) store_intermediate_wide<F>(args, shared, base, role - 2, lane == 0, staged);
+      if (role == 2) store_intermediate_wide<F>(args, shared, base, lane == 0, staged);
+      if (role == 3 && lane == 0 && place.rank == 0) take_items(args, base);
     } else if constexpr (!SharedLayout<NT>::kDirect) {
       if (role == 2) store_intermediate<NT, F>(args, shared, base, lane == 0, staged);
     }
   } else {
     ptx::registers_grow<NT == kWideTokens ? 232 : 216>();
-    const Consumer c{shared, base, warp / 4, warp % 4, lane};
+    // The shuffle again: and not computed anew inside of loops.
+    const std::uint32_t known = NT == kWideTokens ? __shfl_sync(0xffffffffu, base, 0) : base;
+    const Consumer c{shared, known, warp / 4, warp % 4, lane};
     if constexpr (NT == kWideTokens) {
       consume_wide<F, Curve, Direct>(args, c);
     } else {

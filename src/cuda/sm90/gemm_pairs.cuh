@@ -2,8 +2,8 @@
 // on tiles that have something in common, which each loads half of, into both.
 //
 // A block takes 48 KB from L2 in the time of 1,024 cycles of products, which is about what L2 gives; two token tiles of
-// one row tile need 32 KB a block. Block 0 takes items for both and puts them into both queues. A stage is free when
-// the consumers of both blocks have given it back, since either block may write into it.
+// one row tile need 32 KB a block. A thread of block 0 takes items for both and puts them into both queues. A stage is
+// free when the consumers of both blocks have given it back, since either block may write into it.
 #pragma once
 
 #include "cuda/sm90/gemm_work.cuh"
@@ -129,6 +129,8 @@ __device__ __forceinline__ void load_terms(const GemmSide& side, const WorkItem&
   phase ^= 1;
 }
 
+inline constexpr std::int32_t kLookAhead = 4;  // K blocks that an item still has to load when the next one is taken
+
 // The K blocks of one item.
 template <Format F>
 __device__ __forceinline__ void load_weights_of(const GemmArgs& args, const WorkItem& w, std::uint32_t rank,
@@ -144,6 +146,7 @@ __device__ __forceinline__ void load_weights_of(const GemmArgs& args, const Work
   for (std::int32_t kb = 0; kb < side.k_blocks; ++kb) {
     const std::uint32_t full = base + S::kFull + 8 * ring.stage;
     ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
+    if (rank == 0 && kb == max(side.k_blocks - kLookAhead, 0)) ptx::mbarrier_arrive(base + S::kNextItem);
     if (kb + 1 == side.k_blocks) load_terms<F>(side, w, base, terms_phase);
     ptx::mbarrier_arrive_expect(full, arriving);
     load_share(base + S::kA + ring.stage * S::kStageA + share.first * kRecordBytes,
@@ -155,26 +158,35 @@ __device__ __forceinline__ void load_weights_of(const GemmArgs& args, const Work
   }
 }
 
-// One thread of each block; that of block 0 takes the items.
+// Puts items into the queues of both blocks, the next one when the last K blocks of one are being loaded: then the way
+// over the counter and the table costs no time, and nobody holds items that others could begin. One thread of block 0.
+__device__ __forceinline__ void take_items(const GemmArgs& args, std::uint32_t base) {
+  const PairList work(args);
+  ItemWriter<128> queues(base);
+  std::uint32_t phase = 0;
+  for (WorkCursor at(args); at.index() < work.total(); at.next()) {
+    WorkItem a, b;
+    if (!work.items(at.index(), a, b)) continue;
+    queues.put(a, b);
+    ptx::mbarrier_wait(base + SharedLayout<128>::kNextItem, phase);
+    phase ^= 1;
+  }
+  queues.put({-1, 0, 0, 0, 0, 0, 0}, {-1, 0, 0, 0, 0, 0, 0});
+}
+
+// One thread of each block.
 template <Format F>
 __device__ __forceinline__ void load_weights_paired(const GemmArgs& args, std::uint32_t rank,
                                                     const unsigned char* shared, std::uint32_t base) {
   RingCursor<SharedLayout<128>::kStages> ring;
   std::uint32_t terms_phase = 0;
-  if (rank != 0) {
-    ItemReader<128, false> items(shared, base, true, true);
-    for (WorkItem w; items.expect(), items.next(w);) load_weights_of<F>(args, w, rank, base, ring, terms_phase);
-    return;
+  ItemReader<128, false> items(shared, base, true, true);
+  while (true) {
+    if (rank != 0) items.expect();  // the writer is in block 0 and expects there
+    WorkItem w;
+    if (!items.next(w)) break;
+    load_weights_of<F>(args, w, rank, base, ring, terms_phase);
   }
-  const PairList work(args);
-  ItemWriter<128> queues(base);
-  for (WorkCursor at(args); at.index() < work.total(); at.next()) {
-    WorkItem a, b;
-    if (!work.items(at.index(), a, b)) continue;
-    queues.put(a, b);
-    load_weights_of<F>(args, a, rank, base, ring, terms_phase);
-  }
-  queues.put({-1, 0, 0, 0, 0, 0, 0}, {-1, 0, 0, 0, 0, 0, 0});
 }
 
 // Token rows, with their scales. One thread of each block.

@@ -81,7 +81,41 @@ __device__ __forceinline__ void promote_wide(int half, const float (&chain)[64],
   }
 }
 
-// Whether the stage behind this one has arrived is looked up under the last products of this one.
+// Low words of the operands of a stage. Stepped with the ring, so that nothing is computed between two batches.
+class WideOperands {
+ public:
+  __device__ WideOperands(const Consumer& c, std::uint32_t stage)
+      : first_tokens_(ptx::operand_low(c.base + WideShared::kB + c.group * kWideGroup * kBlockBytes)),
+        first_weights_(ptx::operand_low(c.base + WideShared::kA)),
+        tokens_(first_tokens_ + stage * kTokenStep),
+        weights_(first_weights_ + stage * kWeightStep) {}
+
+  __device__ void advance(bool to_first) {
+    tokens_ = to_first ? first_tokens_ : tokens_ + kTokenStep;
+    weights_ = to_first ? first_weights_ : weights_ + kWeightStep;
+  }
+
+  // The products of half a stage.
+  __device__ void multiply(int half, float (&chain)[64]) const {
+    constexpr std::uint32_t kHalf = 2 * kRecordBytes >> 4, kSlice = ptx::kSliceStep;
+    ptx::keep_in_registers(chain);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      ptx::wgmma<128, ptx::Operand::e4m3>(chain, ptx::operand(tokens_ + k * kSlice),
+                                          ptx::operand(weights_ + half * kHalf + k * kSlice), k > 0 ? 1 : 0);
+    }
+    ptx::wgmma_commit();
+  }
+
+ private:
+  static constexpr std::uint32_t kTokenStep = WideShared::kStageB >> 4, kWeightStep = WideShared::kStageA >> 4;
+  std::uint32_t first_tokens_, first_weights_, tokens_, weights_;
+};
+
+// While a warpgroup adds one batch to its sums the tensor cores have only the other's products, so there is nothing
+// else between the end of a batch and the start of the next: the next stage is looked up, the last one given back and
+// scales are read while products are made.
 template <Format F>
 __device__ __forceinline__ void multiply_wide_fp8(const Consumer& c, WideRing& ring, std::int32_t blocks,
                                                   WideAccumulators& acc) {
@@ -89,33 +123,28 @@ __device__ __forceinline__ void multiply_wide_fp8(const Consumer& c, WideRing& r
   WideScales s;
 #pragma unroll
   for (int i = 0; i < 128; ++i) acc[i] = 0.0f;
+  WideOperands operands(c, ring.stage);
+  std::uint32_t previous = 0;
   bool ready = false;
   for (std::int32_t n = 0; n < blocks; ++n) {
     if (!ready) ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
-    const std::uint64_t a = wide_tokens(c, ring.stage);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::uint64_t b = wide_weights(c, ring.stage, half);
+      operands.multiply(half, chain);
+      if (half == 0 && n > 0) release_stage<kWideTokens, F>(c, previous);
       if constexpr (F == Format::fp8_block) load_scales_wide(c, ring.stage, half, s);
-      ptx::keep_in_registers(chain);
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        ptx::wgmma<128, ptx::Operand::e4m3>(chain, a + k * ptx::kSliceStep, b + k * ptx::kSliceStep, k > 0 ? 1 : 0);
-      }
-      ptx::wgmma_commit();
       if (half == 1) {
-        WideRing next = ring;
-        next.advance();
-        ready = n + 1 < blocks && ptx::mbarrier_test(c.base + WideShared::kFull + 8 * next.stage, next.phase);
+        previous = ring.stage;
+        ring.advance();
+        operands.advance(ring.stage == 0);
+        ready = n + 1 < blocks && ptx::mbarrier_test(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
       }
       ptx::wgmma_wait<0>();
       ptx::keep_in_registers(chain);
       promote_wide<F>(half, chain, s, acc);
     }
-    release_stage<kWideTokens, F>(c, ring.stage);
-    ring.advance();
   }
+  release_stage<kWideTokens, F>(c, previous);
 }
 
 // Token rows of a thread and what belongs to them.
@@ -270,7 +299,7 @@ __device__ __forceinline__ void store_unquantised_wide(const Consumer& c, const 
   }
 }
 
-// Each warpgroup has a storing warp and barriers of its own.
+// Each warpgroup has barriers of its own with the storing warp.
 inline constexpr std::uint32_t kWideStaged = 1;       // and 2
 inline constexpr std::uint32_t kWideStagingFree = 3;  // and 4
 inline constexpr std::uint32_t kWideStoringThreads = 128 + 32;
@@ -427,36 +456,37 @@ __device__ __forceinline__ void consume_wide(const GemmArgs& args, const Consume
   wait_staging_free_wide(c, staging_busy);
 }
 
-// Copies the staged rows of one warpgroup out and then counts them as ready. One warp a warpgroup.
+// Copies the staged rows of each warpgroup out and then counts them as ready. One warp.
 template <Format F>
 __device__ __forceinline__ void store_intermediate_wide(const GemmArgs& args, const unsigned char* shared,
-                                                        std::uint32_t base, std::int32_t group, bool leader,
-                                                        bool staged) {
+                                                        std::uint32_t base, bool leader, bool staged) {
   constexpr int kBlocks = F == Format::bf16 ? 2 : 1;
   ItemReader<kWideTokens, true> items(shared, base, leader, true);
   for (WorkItem w; items.next(w);) {
     if (w.side == 1 || !staged || w.rows == 0) continue;
-    const std::int32_t rows = min(w.rows - group * kWideGroup, kWideGroup);
-    if (rows > 0) ptx::barrier_sync(kWideStaged + group, kWideStoringThreads);
-    if (leader && rows > 0) {
-      const std::uint32_t bytes = (rows + kRowGroup - 1) / kRowGroup * 1024;
-      for (int b = 0; b < kBlocks; ++b) {
-        const std::int64_t kb = w.row_tile * kBlocks + b;
-        if (kb >= args.sides[1].k_blocks) break;
-        ptx::bulk_store(args.h + (kb * args.padded_rows + w.first_row + group * kWideGroup) * kBlockBytes,
-                        base + wide_staging(group, b), bytes);
+    for (std::int32_t group = 0; group < 2; ++group) {
+      const std::int32_t rows = min(w.rows - group * kWideGroup, kWideGroup);
+      if (rows > 0) ptx::barrier_sync(kWideStaged + group, kWideStoringThreads);
+      if (leader && rows > 0) {
+        const std::uint32_t bytes = (rows + kRowGroup - 1) / kRowGroup * 1024;
+        for (int b = 0; b < kBlocks; ++b) {
+          const std::int64_t kb = w.row_tile * kBlocks + b;
+          if (kb >= args.sides[1].k_blocks) break;
+          ptx::bulk_store(args.h + (kb * args.padded_rows + w.first_row + group * kWideGroup) * kBlockBytes,
+                          base + wide_staging(group, b), bytes);
+        }
+        ptx::bulk_commit();
+        ptx::bulk_wait_read();
       }
-      ptx::bulk_commit();
-      ptx::bulk_wait_read();
+      __syncwarp();
+      if (rows > 0) ptx::barrier_arrive(kWideStagingFree + group, kWideStoringThreads);
+      if (leader) {
+        ptx::bulk_wait();
+        ptx::fence_async_global();
+        ptx::add_release(args.routes.ready + w.token_tile, 1);
+      }
+      __syncwarp();
     }
-    __syncwarp();
-    if (rows > 0) ptx::barrier_arrive(kWideStagingFree + group, kWideStoringThreads);
-    if (leader) {
-      ptx::bulk_wait();
-      ptx::fence_async_global();
-      ptx::add_release(args.routes.ready + w.token_tile, 1);
-    }
-    __syncwarp();
   }
 }
 

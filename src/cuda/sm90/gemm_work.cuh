@@ -1,6 +1,7 @@
 // The order of work of the expert GEMM kernel: which tile a block (or cluster) computes next.
 //
-// The loader of weights takes items and hands them to the other roles of its block through a queue in shared memory.
+// The loader of weights, at token tiles of 128 a thread of its own, takes items and hands them to the other roles of
+// its block through a queue in shared memory.
 #pragma once
 
 #include "cuda/ptx/copy.cuh"
@@ -75,7 +76,7 @@ class WorkCursor {
   std::int32_t index_ = 0;
 };
 
-// Queues of items, written by the loader of weights, of block 0 for both blocks of a cluster; an item with side < 0 is
+// Queues of items, written by whoever takes them, of block 0 for both blocks of a cluster; an item with side < 0 is
 // the last. What is stored in another block arrives at a barrier there that its loader of weights has told to expect
 // it.
 template <int NT>
@@ -113,9 +114,9 @@ class ItemWriter {
   std::uint32_t base_, count_ = 0;  // items; one register, of which the loaders have few
 };
 
-// Read by each other role: every consumer warp, the loader of tokens (one thread), storing warps, and in block 1 of a
-// cluster the loader of weights. `both`: blocks of a cluster have items in common and say in block 0 that they have
-// read them.
+// Read by each other role: every consumer warp, the loader of tokens (one thread), the storing warp, and the loader of
+// weights where it does not take them itself. `both`: blocks of a cluster have items in common and say in block 0 that
+// they have read them.
 template <int NT, bool WholeWarp>
 class ItemReader {
  public:
