@@ -27,6 +27,13 @@ __device__ __forceinline__ float gate_curve(const GateCurve& c, float gate, floa
 // The same bits where `c.plain`.
 __device__ __forceinline__ float plain_curve(float gate, float up) { return gate * sigmoid(gate) * (up + 0.0f); }
 
+// The same bits where `c.clamped`.
+__device__ __forceinline__ float clamped_curve(const GateCurve& c, float gate, float up) {
+  const float g = ptx::min_nan(gate, c.gate_limit);
+  const float u = ptx::max_nan(ptx::min_nan(up, c.up_limit), -c.up_limit);
+  return g * sigmoid(g * c.a1) * (u + c.up_shift);
+}
+
 __device__ __forceinline__ float other_activation(const ActivationSpec& spec, float gate, float up) {
   if (spec.kind == ActivationKind::relu2) {
     const float positive = up < 0.0f ? 0.0f : up;

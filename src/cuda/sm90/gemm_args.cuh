@@ -29,7 +29,8 @@ struct GemmSide {
 // (clamp(up, +-up_limit) + up_shift); other kinds have a function of their own.
 struct GateCurve {
   float a1, a3, gate_limit, cap, up_limit, up_shift;
-  bool plain;  // swiglu: a1 = 1, all else without effect
+  bool plain;    // swiglu: a1 = 1, all else without effect
+  bool clamped;  // a3 and cap without effect
 };
 
 struct GemmArgs {

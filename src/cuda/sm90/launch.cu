@@ -13,7 +13,7 @@ namespace {
 bool make_curve(const ActivationSpec& spec, GateCurve& curve) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kTwoSqrt2OverPi = 1.59576912160573071f;
-  curve = {1.0f, 0.0f, kInf, kInf, kInf, 0.0f, false};
+  curve = {1.0f, 0.0f, kInf, kInf, kInf, 0.0f, false, false};
   switch (spec.kind) {
     case ActivationKind::swiglu:
       curve.plain = true;
@@ -26,9 +26,11 @@ bool make_curve(const ActivationSpec& spec, GateCurve& curve) {
       curve.a1 = spec.alpha;
       curve.up_shift = spec.beta;
       curve.gate_limit = curve.up_limit = spec.limit;
+      curve.clamped = true;
       return true;
     case ActivationKind::swiglu_clamped:
       curve.gate_limit = curve.up_limit = spec.limit;
+      curve.clamped = true;
       return true;
     case ActivationKind::swiglu_step:
       curve.cap = curve.up_limit = spec.limit;
