@@ -83,7 +83,7 @@ __device__ __forceinline__ void activate_wide(const Consumer& c, const GemmArgs&
   if (Curve && args.curve.plain && args.sides[0].bias == nullptr) {
     activate_wide<F, false>(
         c, args.sides[0], w, [](float gate, float up) { return plain_curve(gate, up); }, acc);
-  } else if (Curve && args.curve.clamped) {
+  } else if (F == Format::fp8_block && Curve && args.curve.clamped) {  // only there, see multiply_wide()
     activate_wide<F, true>(
         c, args.sides[0], w, [&](float gate, float up) { return clamped_curve(args.curve, gate, up); }, acc);
   } else {

@@ -181,16 +181,20 @@ __device__ __forceinline__ void multiply_wide_alone(const Consumer& c, WideRing&
   }
 }
 
+// Each format has only the loops that brought more than they cost: with all of them, 107 KB of instructions instead of
+// 84, fp8_tensor was 7 % slower where K is short.
 template <Format F>
 __device__ __forceinline__ void multiply_wide(const Consumer& c, WideRing& ring, const GemmSide& side,
                                               const WorkItem& w, WideAccumulators& acc) {
-  const bool half = side.records - w.row_tile * kTileRecords <= 2;
+  [[maybe_unused]] const bool half = side.records - w.row_tile * kTileRecords <= 2;
   if constexpr (F == Format::bf16) {
     if (half) return multiply_wide_bf16<128>(c, ring, side.k_blocks, acc);
     multiply_wide_bf16<256>(c, ring, side.k_blocks, acc);
-  } else {
-    if (F == Format::fp8_tensor && w.rows <= kWideGroup) return multiply_wide_alone(c, ring, side.k_blocks, acc);
+  } else if constexpr (F == Format::fp8_block) {
     if (half) return multiply_wide_fp8<F, 1>(c, ring, side.k_blocks, acc);
+    multiply_wide_fp8<F, 2>(c, ring, side.k_blocks, acc);
+  } else {
+    if (w.rows <= kWideGroup) return multiply_wide_alone(c, ring, side.k_blocks, acc);
     multiply_wide_fp8<F, 2>(c, ring, side.k_blocks, acc);
   }
 }
