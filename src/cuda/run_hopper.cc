@@ -105,6 +105,35 @@ sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, co
   return a;
 }
 
+sm90::DecodeArgs decode_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run) {
+  const TensorView& out = run.sum ? run.sum : run.routes;
+  sm90::DecodeArgs a;
+  a.shape = s.shape;
+  a.weights = experts.packed;
+  a.activation = experts.layer.activation;
+  a.tokens = s.tokens;
+  a.top_k = s.top_k;
+  a.ids = reinterpret_cast<const std::int32_t*>(run.ids);
+  a.valid_tokens = run.valid_tokens;
+  a.first_slot = run.slots.first;
+  a.hidden = run.hidden.data;
+  a.hidden_row_stride = run.hidden.row_stride;
+  (experts.layer.weight_on_input ? a.input_weights : a.sum_weights) = run.weights;
+  a.x_static_scale = experts.input_scales.gemm1;
+  a.h_static_scale = experts.input_scales.gemm2;
+  a.out = out.data;
+  a.out_row_stride = out.row_stride;
+  a.out_bf16 = out.dtype == DType::bf16;
+  a.routes = static_cast<bool>(run.routes);
+  a.flags = r.decode_flags;
+  a.h = r.decode_h;
+  if (run.stages != nullptr) {
+    a.stages = {r.route_row, s.padded_rows(), r.x, r.x_scale, r.h, r.h_scale, r.slot_rows};
+  }
+  a.sm_count = experts.processors;
+  return a;
+}
+
 FinalizeArgs finalize_args(const HopperExperts& experts, const RunScratch& r, const RunArgs& run) {
   FinalizeArgs a;
   const TensorView& out = run.sum ? run.sum : run.routes;

@@ -5,6 +5,7 @@
 #include "cuda/experts_hopper.h"
 #include "cuda/finalize.h"
 #include "cuda/route.h"
+#include "cuda/sm90/decode.h"
 
 namespace sluice::cuda {
 
@@ -42,6 +43,8 @@ struct RunScratch {
   float* h_scale = nullptr;
   float* h_f32 = nullptr;
   std::uint16_t* slot_rows = nullptr;  // [P, H] bf16
+  std::uint32_t* decode_flags = nullptr;
+  void* decode_h = nullptr;
 };
 
 // make(bytes) is called for each array in a fixed order; with a function that counts it gives the workspace bytes.
@@ -64,6 +67,8 @@ RunScratch make_scratch(const RunSizes& s, Make make) {
   r.h_scale = static_cast<float*>(make(own.h_scale));
   r.h_f32 = static_cast<float*>(make(own.h_f32));
   r.slot_rows = static_cast<std::uint16_t*>(make(padded * static_cast<std::size_t>(s.shape.hidden) * 2));
+  r.decode_flags = static_cast<std::uint32_t*>(make(sm90::decode_flag_bytes(s.processors)));
+  r.decode_h = make(sm90::decode_h_bytes(s.shape, s.routes()));
   return r;
 }
 
@@ -75,6 +80,7 @@ bool writes_directly(const HopperExperts& experts, const RunArgs& run);
 
 RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run);
 sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run);
+sm90::DecodeArgs decode_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run);
 FinalizeArgs finalize_args(const HopperExperts& experts, const RunScratch& r, const RunArgs& run);
 
 // Copies the stages of a finished run to the host and records them (moe/stages.h): gemm1_input, intermediate and

@@ -38,6 +38,15 @@ void keep_ranges_whole(sm90::Plan& plan) {
   plan.half_tiles = true;
 }
 
+// Whether the kernel for a few tokens takes the place of the others. Its bits are those of no other plan.
+bool takes_decode(const sm90::Shape& shape, std::int64_t tokens, std::int32_t top_k, std::int32_t experts_global,
+                  int processors, bool row_invariant, const HopperOptions& options) {
+  if (row_invariant || options.decode < 0) return false;
+  if (options.decode > 0) return sm90::decode_fits(shape, tokens, top_k, processors);
+  if (options.token_tile != 0 || options.split != 0) return false;
+  return sm90::decode_pays(shape, tokens, top_k, experts_global, processors);
+}
+
 sm90::Plan choose(const sm90::Shape& shape, const LayerSpec& layer, std::int64_t tokens, std::int32_t top_k,
                   int processors, bool row_invariant, const HopperOptions& options) {
   sm90::Plan plan =
@@ -46,6 +55,7 @@ sm90::Plan choose(const sm90::Shape& shape, const LayerSpec& layer, std::int64_t
   if (options.token_tile != 0) plan.token_tile = options.token_tile;
   plan.half_tiles = plan.half_tiles && plan.token_tile <= sm90::kMostHalfTileRows;
   if (options.split != 0) plan.split = options.split;
+  plan.decode = takes_decode(shape, tokens, top_k, layer.routing.total_experts(), processors, row_invariant, options);
   return plan;
 }
 
@@ -84,6 +94,7 @@ class HopperRunner final : public Runner {
     const DeviceScope scope(problem.device.index);
     check(prepare_route(), "preparing the routing kernels");
     check(sm90::prepare_kernels(), "preparing the kernels of Hopper");
+    check(sm90::prepare_decode(), "preparing the kernel for a few tokens");
     auto experts = std::make_unique<HopperExperts>(problem, weights.count());
     reload(*experts, std::move(weights));
     return experts;
@@ -111,6 +122,7 @@ class HopperRunner final : public Runner {
     const RunSizes s = sizes(experts, args);
     const RunScratch r = make_scratch(s, [&](std::size_t bytes) { return take(*args.workspace, bytes); });
     const cudaStream_t stream = raw(args.stream);
+    if (s.plan.decode) return decode(experts, s, r, args, stream);
     check(launch_route(route_args(experts, s, r, args), stream), "starting the routing kernel");
     if (options_.steps == 1) return;
     check(sm90::launch_experts(expert_args(experts, s, r, args), stream), "starting the kernels of Hopper");
@@ -120,6 +132,21 @@ class HopperRunner final : public Runner {
   }
 
  private:
+  // All steps in one launch. With stages, the routing kernel runs too: it gives the rows that they are recorded at.
+  void decode(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& args,
+              cudaStream_t stream) const {
+    sm90::DecodeArgs a = decode_args(experts, s, r, args);
+    a.launches = options_.decode_launches;
+    if (options_.steps == 1) {
+      check(sm90::launch_decode_clear(a, stream), "clearing flags");
+      return;
+    }
+    if (args.stages != nullptr)
+      check(launch_route(route_args(experts, s, r, args), stream), "starting the routing kernel");
+    check(sm90::launch_decode(a, stream), "starting the kernel for a few tokens");
+    if (args.stages != nullptr) record_stages(experts, s, r, args);
+  }
+
   RunSizes sizes(const HopperExperts& experts, const RunArgs& args) const {
     RunSizes s;
     s.shape = experts.shape;
@@ -131,6 +158,7 @@ class HopperRunner final : public Runner {
     s.whole_rows = (experts.recipe == Recipe::fp8_tensor && experts.input_scales.gemm1 == 0.0f) || args.quantized.codes;
     s.plan =
         choose(experts.shape, experts.layer, s.tokens, s.top_k, experts.processors, experts.row_invariant, options_);
+    s.plan.decode = s.plan.decode && !s.whole_rows && (experts.recipe != Recipe::fp8_tensor || s.static_intermediate);
     return s;
   }
 

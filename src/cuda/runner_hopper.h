@@ -3,8 +3,8 @@
 //
 // Made by the wiring; also in builds without CUDA, where it refuses everything and says why (no_cuda.cc). Immutable;
 // prepared experts may be run from several threads, each with its own stream and workspace. `run` is three steps on the
-// caller's stream: R (route.h) > sm90::launch_experts > F (finalize.h); it may be captured, then the workspace, the
-// arguments and the experts stay where they are as long as the graph is used.
+// caller's stream: R (route.h) > sm90::launch_experts > F (finalize.h), or one for a few tokens (sm90/decode.h); it may
+// be captured, then the workspace, the arguments and the experts stay where they are as long as the graph is used.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,9 @@ namespace sluice::cuda {
 struct HopperOptions {
   int token_tile = 0;
   int split = 0;
-  int steps = 3;  // of a run: 1 = the routing kernel alone, 2 = with the experts; the output is then not written
+  int steps = 3;   // of a run: 1 = the routing kernel alone, 2 = with the experts; the output is then not written
+  int decode = 0;  // the kernel for a few tokens: 1 = wherever it can, -1 = never
+  int decode_launches = 1;  // sm90::DecodeArgs::launches
 };
 
 // `pool` is used while weights are prepared; nullptr = the calling thread alone. It outlives the runner.

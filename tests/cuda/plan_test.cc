@@ -2,7 +2,7 @@
 // (docs/hopper-kernels.md): needs no GPU.
 #include <gtest/gtest.h>
 
-#include "cuda/sm90/launch.h"
+#include "cuda/sm90/decode.h"
 
 namespace sluice::cuda::sm90 {
 namespace {
@@ -32,6 +32,32 @@ TEST(ExpertPlan, TokenTileGrowsWithRowsOfAnExpert) {
   EXPECT_EQ(tile(256), 32);
   EXPECT_EQ(tile(512), 64);
   EXPECT_EQ(tile(4096), 128);
+}
+
+// The kernel for a few tokens where it was faster, T = 1, 2, 4 and 8; "=" was within 2 %, and either choice is fine.
+TEST(ExpertPlan, FewTokensGoToOneKernelWhereItWasFaster) {
+  struct Case {
+    std::int32_t hidden, intermediate, experts, k;
+    const char *bf16, *fp8_block, *fp8_tensor;
+  };
+  constexpr Case kCases[] = {{4096, 14336, 8, 2, "=...", "....", "=..."},    // Mixtral
+                             {2048, 768, 128, 8, "++..", "++..", "++.."},    // Qwen3-30B
+                             {4096, 1536, 128, 8, "=...", "....", "=..."},   // Qwen3-235B
+                             {7168, 2048, 32, 1, "++..", "+...", "++.."},    // a rank of DeepSeek-V3
+                             {2880, 2880, 128, 4, "=...", "....", "+..."}};  // GPT-OSS
+  for (const Case& c : kCases) {
+    for (const Format format : {Format::bf16, Format::fp8_block, Format::fp8_tensor}) {
+      const char* faster = format == Format::bf16 ? c.bf16 : format == Format::fp8_block ? c.fp8_block : c.fp8_tensor;
+      for (int i = 0; i < 4; ++i) {
+        if (faster[i] == '=') continue;
+        const bool pays =
+            decode_pays({format, c.hidden, c.intermediate, c.experts}, 1 << i, c.k, c.experts, kProcessors);
+        EXPECT_EQ(pays, faster[i] == '+') << "H " << c.hidden << " T " << (1 << i) << " " << static_cast<int>(format);
+      }
+    }
+  }
+  EXPECT_FALSE(decode_pays({Format::bf16, 2048, 768, 128}, 5, 8, 128, kProcessors));  // more than 32 routes
+  EXPECT_FALSE(decode_pays({Format::bf16, 16, 16, 1}, 33, 1, 1, kProcessors));
 }
 
 // Instances of the kernel exist only for these.

@@ -9,6 +9,9 @@
 
 namespace sluice::cuda::sm90 {
 
+// False for kinds that GateCurve does not express; see moe/spec.h for the formulas. On the host.
+bool make_curve(const ActivationSpec& spec, GateCurve& curve);
+
 // Relative error about 1e-6; 0 where exp overflows. What is flushed to zero would be lost in the sum, or is 0 by that.
 __device__ __forceinline__ float sigmoid(float x) {
   constexpr float kLog2E = 1.44269504088896341f;

@@ -2,14 +2,13 @@
 #include <cfloat>
 #include <limits>
 
+#include "cuda/sm90/activation.cuh"
 #include "cuda/sm90/gemm_launch.cuh"
 #include "cuda/sm90/launch.h"
 #include "cuda/sm90/quantize_rows.cuh"
 
 namespace sluice::cuda::sm90 {
-namespace {
 
-// Kinds that GateCurve expresses; see moe/spec.h for the formulas.
 bool make_curve(const ActivationSpec& spec, GateCurve& curve) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kTwoSqrt2OverPi = 1.59576912160573071f;
@@ -39,6 +38,8 @@ bool make_curve(const ActivationSpec& spec, GateCurve& curve) {
       return false;
   }
 }
+
+namespace {
 
 void set_tiles(GemmSide& s, bool half) {
   s.tile_records = half ? kTileRecords / 2 : kTileRecords;

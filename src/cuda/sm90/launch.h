@@ -173,6 +173,7 @@ struct Plan {
   std::int32_t token_tile = 16;  // rows of a token tile at most: 8, 16, 32, 64 or 128
   std::int32_t split = 1;        // thread blocks (a cluster) that share the K range of a tile: 1 or 2
   bool half_tiles = false;       // row tiles of two records instead of four, where that is possible
+  bool decode = false;           // the kernel for a few tokens in place of all of this (decode.h); never by choose_plan
 };
 Plan choose_plan(const Shape& shape, ActivationKind activation, std::int64_t tokens, std::int32_t top_k,
                  std::int32_t experts_global, std::int32_t sm_count);

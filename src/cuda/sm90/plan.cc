@@ -1,7 +1,7 @@
 // Choice of token tile and split from sizes alone (launch.h).
 #include <algorithm>
 
-#include "cuda/sm90/launch.h"
+#include "cuda/sm90/decode.h"
 
 namespace sluice::cuda::sm90 {
 namespace {
@@ -50,7 +50,22 @@ Plan choose_plan(const Shape& shape, ActivationKind activation, std::int64_t tok
   return plan;
 }
 
+// Measured on five layer shapes: its start, middle and end are shorter than those of three kernels, its stream is a
+// little slower.
+bool decode_pays(const Shape& shape, std::int64_t tokens, std::int32_t top_k, std::int32_t experts_global,
+                 std::int32_t sm_count) {
+  if (!decode_fits(shape, tokens, top_k, sm_count)) return false;
+  const Extents e = extents(shape);
+  const double local = static_cast<double>(tokens) * top_k * shape.experts / std::max(experts_global, 1);
+  const double active = std::min<double>(std::max(local, 1.0), shape.experts);
+  const double expert = double{kRecordBytes} *
+                        (static_cast<double>(e.records1) * e.k_blocks1 + static_cast<double>(e.records2) * e.k_blocks2);
+  const double most_bytes = shape.format == Format::bf16 ? 180e6 : shape.format == Format::fp8_tensor ? 110e6 : 80e6;
+  return active * expert <= most_bytes;
+}
+
 const char* plan_name(const Plan& plan) {
+  if (plan.decode) return "sm90-decode";
   const int variant = (plan.split > 1 ? 1 : 0) + (plan.half_tiles ? 2 : 0);
   constexpr const char* kNames8[] = {"sm90-t8", "sm90-t8-split", "sm90-t8-half", "sm90-t8-half-split"};
   constexpr const char* kNames16[] = {"sm90-t16", "sm90-t16-split", "sm90-t16-half", "sm90-t16-half-split"};

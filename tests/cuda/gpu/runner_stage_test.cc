@@ -83,9 +83,11 @@ double slot_row_error(const StageDump& got, const ExpertWeights& weights, const 
 
 // `problem` is on the CPU, where the reference runs; the facade takes it to the GPU.
 void prove(Check& check, const Problem& problem, const ExpertWeights& weights, const Batch& batch,
-           const std::string& what, StageCounts& all) {
+           const std::string& what, StageCounts& all, int decode = 0) {
   const auto reference = make_reference_runner(nullptr);
-  const Facade facade;
+  cuda::HopperOptions forced;
+  forced.decode = decode;
+  const Facade facade(forced);
   StageDump want, got;
   sluice::testing::RunOptions options;
   options.stages = &want;
@@ -138,7 +140,9 @@ void stages(Check& check) {
           sluice::testing::random_batch(c.problem().layer, 6, DType::bf16, RoutePattern::uniform, c.seed);
       Problem problem = c.problem();
       problem.device = {};
-      prove(check, problem, c.weights(), batch, c.text(), all);
+      for (const int decode : {-1, 1}) {
+        prove(check, problem, c.weights(), batch, (decode > 0 ? "few tokens: " : "") + c.text(), all, decode);
+      }
     }
   }
   conclude(check, all, "");

@@ -142,9 +142,9 @@ void patterns(Check& check) {
 // Every plan on one shape, also those that the choice would not take there.
 void plans(Check& check) {
   for (const Recipe recipe : kRecipes) {
-    for (const int tile : {8, 16, 32, 64, 128}) {
+    for (const int tile : {0, 8, 16, 32, 64, 128}) {  // 0 = the kernel for a few tokens
       for (const int split : {1, 2}) {
-        if (tile > 16 && split > 1) continue;  // there is no such instance
+        if ((tile == 0 || tile > 16) && split > 1) continue;  // there is no such instance
         LayerCase c;
         c.recipe = recipe;
         c.hidden = 1040;
@@ -152,8 +152,10 @@ void plans(Check& check) {
         c.experts = 6;
         c.top_k = 3;
         c.bias = true;
-        const LayerOnGpu layer(c, {tile, split});
-        for (const std::int64_t tokens : {3, 150}) {
+        cuda::HopperOptions options{tile, split};
+        options.decode = tile == 0 ? 1 : -1;
+        const LayerOnGpu layer(c, options);
+        for (const std::int64_t tokens : {3, tile == 0 ? 10 : 150}) {
           const DeviceBatch batch(batch_of(c, tokens, RoutePattern::zipf, 4));
           layer.compare(
               check, batch, layer.run(batch),

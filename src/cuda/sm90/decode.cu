@@ -1,0 +1,242 @@
+// The kernel for a few tokens (decode.h) and its launch.
+#include "cuda/launch.cuh"
+#include "cuda/sm90/decode_finish.cuh"
+#include "cuda/sm90/decode_stages.cuh"
+
+namespace sluice::cuda::sm90 {
+namespace {
+
+constexpr std::int64_t kPatienceCycles = 8000;  // about 5 us
+
+__host__ __device__ DecodeFlags flags_of(const DecodeArgs& a) { return {a.flags, a.flags + kDecodeFlagGap}; }
+
+__global__ void decode_clear(std::uint32_t* flags, std::int32_t count) {
+  wait_for_previous_kernel();
+  let_next_kernel_start();  // which waits for this one before it looks at the flags
+  for (std::int32_t i = threadIdx.x; i < count; i += blockDim.x) flags[i] = 0;
+}
+
+__device__ bool claim(const DecodeFlags& f, std::int32_t share) { return atomicCAS(f.claims + share, 0u, 1u) == 0u; }
+
+// One warp: a share that no block has claimed, now claimed by this one, or -1. `none` = all are claimed.
+__device__ std::int32_t claim_any(const Block& b, const DecodeFlags& f, bool& none) {
+  const std::int32_t lane = threadIdx.x % 32, shares = b.k.s.shares;
+  none = true;
+  for (std::int32_t base = 1; base < shares; base += 32) {
+    const std::int32_t share = (b.index + base + lane) % shares;
+    const bool open = base + lane < shares && ptx::load_relaxed(f.claims + share) == 0u;
+    const unsigned some = __ballot_sync(0xffffffffu, open);
+    if (some == 0) continue;
+    none = false;
+    const std::int32_t chosen = __shfl_sync(0xffffffffu, share, __ffs(some) - 1);
+    const bool mine = lane == 0 && claim(f, chosen);
+    return __ballot_sync(0xffffffffu, mine) != 0 ? chosen : -1;
+  }
+  return -1;
+}
+
+// Until the whole intermediate is there: -1; or, where that takes long, a share that no block has started.
+__device__ std::int32_t next_share(const Block& b, const DecodeFlags& f) {
+  if (threadIdx.x < 32) {
+    const std::int64_t start = clock64();
+    std::int32_t share = -1;
+    bool none = false;
+    while (share < 0) {
+      const std::uint32_t done = __shfl_sync(0xffffffffu, ptx::load_relaxed(f.done), 0);
+      if (done == static_cast<std::uint32_t>(b.k.s.shares)) break;
+      const bool long_wait = __shfl_sync(0xffffffffu, clock64() - start > kPatienceCycles ? 1 : 0, 0) != 0;
+      if (!none && long_wait) share = claim_any(b, f, none);
+    }
+    if (share < 0) ptx::load_acquire(f.done);
+    if (threadIdx.x == 0) b.t.next_share = share;
+  }
+  __syncthreads();
+  return b.t.next_share;
+}
+
+// Which rows the items of this block have. One thread.
+__device__ void set_sides(const Block& b) {
+  const DecodeSizes& s = b.k.s;
+  const Range mine = share_of(s.groups2, s.by_shares, b.index);
+  b.t.sides[0] = {s.groups1, 0, s.groups1 * kGroupRows, kGroupRows, s.by_groups1};
+  b.t.sides[1] = {mine.count(), mine.begin * s.rows2, mine.end * s.rows2, s.rows2,
+                  mine.count() == s.most2 ? s.by_most2 : s.by_less2};
+}
+
+// Makes x ready, after the first weights were asked for.
+template <Format F>
+__device__ __forceinline__ void prepare_x(const Block& b, const Share& share) {
+  copies_wait();
+  __syncthreads();
+  fetch_terms<F>(b, stretch_of(b, share, share.rounds));
+  finish_x<F>(b);
+}
+
+// In thread 0: whether another block has the share of this one. Late enough that the flags were cleared long ago, early
+// enough that the answer is there when it is needed.
+__device__ __forceinline__ std::uint32_t share_taken(const Block& b, const DecodeFlags& flags) {
+  if (threadIdx.x != 0) return 0;
+  wait_for_previous_kernel();
+  return atomicCAS(flags.claims + b.index, 0u, 1u);
+}
+
+// Ends a stretch of FC1. `last` = of the share.
+template <Format F>
+__device__ __forceinline__ void end_first(const Block& b, const Stretch& p, const DecodeFlags& flags,
+                                          std::uint32_t taken, bool last) {
+  copies_wait();
+  if (threadIdx.x == 0) b.t.owned = taken == 0u;
+  __syncthreads();
+  if (b.t.owned != 0) finish_first<F>(b, p);
+  __syncthreads();
+  if (!last || threadIdx.x != 0 || b.t.owned == 0) return;
+  __threadfence();
+  ptx::add_release(flags.done, 1);
+}
+
+// What stretch i needs in shared memory besides weights; those of FC2 find all of the intermediate written.
+template <Format F>
+__device__ __forceinline__ void prepare_stretch(const Block& b, const Share& share, std::int32_t i) {
+  const std::int32_t round2 = i - share.rounds;
+  if (round2 != 0) fetch_terms<F>(b, stretch_of(b, share, i));
+  if (round2 < 0) {
+    if (i == 0) __syncthreads();
+    if (i == 0) record_x<F>(b);
+    return;
+  }
+  fetch_h<F>(b, places_of(b, round2));
+  copies_wait();
+  __syncthreads();
+  record_h<F>(b, places_of(b, round2));
+}
+
+// One block a multiprocessor. No block waits for one that has not started: FC1 of such a block is computed by those
+// that wait for it, and nothing waits for FC2.
+//
+// Goes through stretches: those of FC1 of its own share, then of shares that it takes over, then those of FC2. While
+// one is multiplied, the first weights of the next are asked for; before the first one there is an empty one.
+template <Format F>
+__global__ void __launch_bounds__(kDecodeThreads, 1) decode(const __grid_constant__ DecodeKernel k) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ DecodeTables tables;
+  let_next_kernel_start();
+  const Block b{k, tables, shared, k.first_block + static_cast<std::int32_t>(blockIdx.x)};
+  const DecodeFlags flags = flags_of(k.a);
+  const LaneRoute route(k.a);
+  fetch_x(b);
+  Ring<F> ring(b);
+  if (threadIdx.x == 32) set_sides(b);
+  if (threadIdx.x < 32) make_tables(k, tables, route);
+  __syncthreads();
+  Cursor<F> cursor;
+  Share share = share_number(b, b.index);
+  std::uint32_t taken = 0;
+  std::int32_t i = -1;
+#pragma unroll 1
+  for (bool started = false;;) {
+    stream_stretch<F>(
+        b, stretch_of(b, share, i), [&] { return stretch_of(b, share, i + 1); }, cursor, ring);
+    if (!started) prepare_x<F>(b, share);
+    if (i >= share.rounds) {
+      __syncthreads();
+      finish_second<F>(b, stretch_of(b, share, i));
+      __syncthreads();
+      if (i - share.rounds == tables.rounds2 - 1) break;
+    } else if (i >= 0) {
+      end_first<F>(b, stretch_of(b, share, i), flags, taken, i == share.rounds - 1);
+      const std::int32_t next = i == share.rounds - 1 ? next_share(b, flags) : -1;
+      if (next >= 0) {
+        ring.clear(k.s.units);
+        cursor = {};
+        share = share_number(b, next);
+        taken = 0;
+        i = -1;
+        continue;
+      }
+    }
+    prepare_stretch<F>(b, share, ++i);
+    if (!started) taken = share_taken(b, flags);
+    started = true;
+  }
+  write_output(b);
+}
+
+DecodeSide decode_side(const DecodeArgs& a, int side) {
+  const Extents e = extents(a.shape);
+  DecodeSide s{};
+  s.weights = side == 0 ? a.weights.w1 : a.weights.w2;
+  s.block_scale = side == 0 ? a.weights.block_scale1 : a.weights.block_scale2;
+  s.row_scale = side == 0 ? a.weights.row_scale1 : a.weights.row_scale2;
+  s.bias = side == 0 ? a.weights.bias1 : a.weights.bias2;
+  s.k_blocks = side == 0 ? e.k_blocks1 : e.k_blocks2;
+  s.records = side == 0 ? e.records1 : e.records2;
+  s.tiles = side == 0 ? e.tiles1 : e.tiles2;
+  s.expert_bytes = std::int64_t{s.records} * s.k_blocks * kRecordBytes;
+  return s;
+}
+
+using Kernel = void (*)(DecodeKernel);
+
+Kernel kernel_of(Format format) {
+  switch (format) {
+    case Format::bf16:
+      return decode<Format::bf16>;
+    case Format::fp8_block:
+      return decode<Format::fp8_block>;
+    default:
+      return decode<Format::fp8_tensor>;
+  }
+}
+
+// The blocks of launch `part` of several. Those after the first are no dependents: they start when the one before ends.
+cudaError_t launch_part(DecodeKernel k, std::int32_t part, cudaStream_t stream) {
+  const Range blocks = share_of(k.s.shares, Divisor::of(k.a.launches), part);
+  k.first_block = blocks.begin;
+  const dim3 grid(static_cast<unsigned>(blocks.count())), threads(kDecodeThreads);
+  if (part == 0) return launch_dependent(kernel_of(k.a.shape.format), grid, threads, k.s.bytes, stream, k);
+  kernel_of(k.a.shape.format)<<<grid, threads, k.s.bytes, stream>>>(k);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+std::size_t decode_flag_bytes(std::int32_t sm_count) {
+  return (kDecodeFlagGap + static_cast<std::size_t>(sm_count)) * sizeof(std::uint32_t);
+}
+
+std::size_t decode_h_bytes(const Shape& shape, std::int64_t routes) {
+  const std::size_t rows = static_cast<std::size_t>(routes < kDecodeRoutes ? routes : kDecodeRoutes);
+  const std::size_t element = shape.format == Format::bf16 ? 2 : 4;
+  return rows * static_cast<std::size_t>(extents(shape).k_blocks2) * block_elements(shape.format) * element;
+}
+
+cudaError_t prepare_decode() {
+  for (const Format format : {Format::bf16, Format::fp8_block, Format::fp8_tensor}) {
+    const cudaError_t status =
+        cudaFuncSetAttribute(kernel_of(format), cudaFuncAttributeMaxDynamicSharedMemorySize, kDecodeSharedBytes);
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t launch_decode_clear(const DecodeArgs& a, cudaStream_t stream) {
+  const auto count = static_cast<std::int32_t>(decode_flag_bytes(a.sm_count) / sizeof(std::uint32_t));
+  return launch_dependent(decode_clear, dim3(1), dim3(256), 0, stream, a.flags, count);
+}
+
+cudaError_t launch_decode(const DecodeArgs& a, cudaStream_t stream) {
+  DecodeKernel k{};
+  k.a = a;
+  k.s = decode_sizes(a.shape, a.tokens, a.top_k, a.sm_count);
+  if (k.s.bytes == 0 || a.launches < 1 || a.launches > k.s.shares) return cudaErrorInvalidValue;
+  k.sides[0] = decode_side(a, 0);
+  k.sides[1] = decode_side(a, 1);
+  k.is_curve = make_curve(a.activation, k.curve);
+  cudaError_t status = launch_decode_clear(a, stream);
+  for (std::int32_t part = 0; status == cudaSuccess && part < a.launches; ++part) {
+    status = launch_part(k, part, stream);
+  }
+  return status;
+}
+
+}  // namespace sluice::cuda::sm90

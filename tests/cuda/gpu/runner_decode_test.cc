@@ -1,0 +1,218 @@
+// The kernel for a few tokens (cuda/sm90/decode.h) wherever it can run, also where the plan would not take it: against
+// the oracle, and blocks that start late.
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "cuda/streams.h"
+#include "gpu/harness.h"
+#include "gpu/layer_case.h"
+
+namespace sluice::gpu_tests {
+namespace {
+
+using sluice::testing::Batch;
+using sluice::testing::Random;
+using sluice::testing::random_batch;
+using sluice::testing::RoutePattern;
+
+constexpr std::int32_t kMostRoutes = 32;
+constexpr RoutePattern kPatterns[] = {RoutePattern::uniform, RoutePattern::zipf, RoutePattern::hot_one,
+                                      RoutePattern::all_to_one};
+
+cuda::HopperOptions decode_options(int launches = 1) {
+  cuda::HopperOptions o;
+  o.decode = 1;
+  o.decode_launches = launches;
+  return o;
+}
+
+Batch batch_of(const LayerCase& c, std::int64_t tokens, RoutePattern pattern, std::uint64_t seed) {
+  return random_batch(c.problem().layer, tokens, DType::bf16, pattern, seed);
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Up to 32 routes of layers of all kinds, with skipped ids, local ranges, padding and duplicates.
+void random_shapes(Check& check) {
+  Random random(77);
+  for (int i = 0; i < check.cases; ++i) {
+    LayerCase c;
+    c.recipe = kRecipes[i % 3];
+    c.hidden = 16 * (1 + random.below(i % 5 == 0 ? 128 : 20));
+    c.intermediate = 16 * (1 + random.below(i % 7 == 0 ? 128 : 20));
+    c.experts = 1 + random.below(i % 4 == 0 ? 40 : 6);
+    c.top_k = 1 + random.below(std::min(c.experts, 8));
+    c.activation.kind = static_cast<ActivationKind>(random.below(8));
+    c.bias = random.below(2) == 0;
+    c.weight_on_input = c.top_k == 1 && random.below(2) == 0;
+    c.format.per_channel = random.below(2) == 0;
+    c.seed = static_cast<std::uint64_t>(i) + 1;
+    SlotRange slots{0, c.experts};
+    if (random.below(3) == 0) {
+      slots.first = random.below(c.experts);
+      slots.count = 1 + random.below(c.experts - slots.first);
+    }
+    const std::int64_t tokens = 1 + random.below(kMostRoutes / c.top_k);
+    Batch host = batch_of(c, tokens, kPatterns[random.below(4)], c.seed);
+    for (SlotId& id : host.ids) {
+      if (random.below(9) == 0) id = random.below(2) == 0 ? kNoSlot : SlotId{c.experts + random.below(1000)};
+    }
+    const std::int32_t valid = random.below(5) == 0 ? random.below(static_cast<std::int32_t>(tokens) + 1) : -1;
+    const LayerOnGpu layer(c, decode_options(), slots);
+    const DeviceBatch batch(host);
+    layer.compare(check, batch, layer.run(batch, valid, random.below(3) == 0), "random shape", kMostRoutes, valid);
+  }
+  check.note(std::to_string(check.cases) + " shapes");
+}
+
+// Rows that cannot be read 16 bytes at a time, and outputs with room between rows.
+void strides(Check& check) {
+  constexpr std::int64_t kTokens = 5;
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c;
+    c.recipe = recipe;
+    c.hidden = 400;
+    c.top_k = 4;
+    const LayerOnGpu layer(c, decode_options());
+    const Batch host = batch_of(c, kTokens, RoutePattern::uniform, 3);
+    const DeviceBatch batch(host);
+    const auto expected = layer.run(batch);
+    for (const std::int64_t spare : {1, 4, 8}) {
+      const std::int64_t stride = c.hidden + spare;
+      const DeviceArray<Bf16> rows(kTokens * stride);
+      const DeviceArray<float> out(kTokens * stride);
+      for (std::int64_t t = 0; t < kTokens; ++t) {
+        cuda::check(cudaMemcpy(rows.data() + t * stride, host.view().row<Bf16>(t),
+                               static_cast<std::size_t>(c.hidden) * 2, cudaMemcpyHostToDevice),
+                    "upload");
+      }
+      const DeviceArray<std::byte> memory(
+          static_cast<std::int64_t>(layer.runner->workspace_bytes(layer.problem, kTokens)));
+      Workspace workspace(memory.data(), memory.bytes());
+      RunArgs args = layer.run_args(batch, workspace);
+      args.hidden.data = rows.data();
+      args.hidden.row_stride = stride;
+      args.sum = dense_view(out.data(), DType::f32, kTokens, c.hidden);
+      args.sum.row_stride = stride;
+      layer.runner->run(*layer.prepared, args);
+      cuda::check(cudaDeviceSynchronize(), "a run");
+      const auto got = out.download();
+      std::vector<float> dense;
+      bool untouched = true;
+      for (std::int64_t t = 0; t < kTokens; ++t) {
+        const auto row = std::span(got).subspan(static_cast<std::size_t>(t * stride), static_cast<std::size_t>(stride));
+        dense.insert(dense.end(), row.begin(), row.begin() + c.hidden);
+        for (const float v : row.subspan(static_cast<std::size_t>(c.hidden))) untouched = untouched && v != v;
+      }
+      const std::string what = std::to_string(spare) + " spare columns: " + c.text();
+      check.expect(same_bits(dense, expected), "other bits with " + what);
+      check.expect(untouched && out.intact() && memory.intact(), "wrote outside with " + what);
+    }
+  }
+}
+
+// Blocks of a launch that start when others have ended: these compute FC1 of the late ones, which find it done.
+void late_blocks(Check& check) {
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c;
+    c.recipe = recipe;
+    c.hidden = 1040;
+    c.intermediate = 784;
+    c.experts = 12;
+    c.top_k = 4;
+    c.bias = true;
+    const LayerOnGpu layer(c, decode_options());
+    for (const std::int64_t tokens : {1, 8}) {
+      const DeviceBatch batch(batch_of(c, tokens, RoutePattern::zipf, 4));
+      const auto expected = layer.run(batch);
+      layer.compare(check, batch, expected, "in one launch");
+      for (const int launches : {2, 3, 66}) {
+        const LayerOnGpu late(c, decode_options(launches));
+        check.expect(same_bits(late.run(batch), expected), std::to_string(launches) + " launches: " + c.text());
+      }
+    }
+  }
+}
+
+// Launches of the kernel against each other and against large batches, each of which wants the whole GPU.
+void streams(Check& check) {
+  constexpr int kRounds = 60;
+  const cuda::OwnedStream left(0), right(0);
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c;
+    c.recipe = recipe;
+    c.hidden = 1024;
+    c.intermediate = 768;
+    c.experts = 16;
+    c.top_k = 4;
+    const LayerOnGpu few(c, decode_options()), many(c);
+    for (const std::int64_t other : {2, 4096}) {
+      const LayerOnGpu& second = other == 2 ? few : many;
+      const DeviceBatch a(batch_of(c, 4, RoutePattern::uniform, 1)), b(batch_of(c, other, RoutePattern::uniform, 2));
+      const auto expected_a = few.run(a), expected_b = second.run(b);
+      const DeviceArray<float> out_a(a.tokens * a.width), out_b(b.tokens * b.width);
+      const DeviceArray<std::byte> memory_a(static_cast<std::int64_t>(few.runner->workspace_bytes(few.problem, 4)));
+      const DeviceArray<std::byte> memory_b(
+          static_cast<std::int64_t>(second.runner->workspace_bytes(second.problem, other)));
+      const auto start = [](const LayerOnGpu& layer, const DeviceBatch& batch, const DeviceArray<float>& out,
+                            const DeviceArray<std::byte>& memory, Stream stream) {
+        Workspace workspace(memory.data(), memory.bytes());
+        RunArgs args = layer.run_args(batch, workspace);
+        args.sum = dense_view(out.data(), DType::f32, batch.tokens, batch.width);
+        args.stream = stream;
+        layer.runner->run(*layer.prepared, args);
+      };
+      for (int i = 0; i < kRounds; ++i) {
+        for (int j = 0; j < 8; ++j) start(few, a, out_a, memory_a, left.handle());
+        for (int j = 0; j < (other == 2 ? 8 : 1); ++j) start(second, b, out_b, memory_b, right.handle());
+      }
+      left.synchronize();
+      right.synchronize();
+      check.expect(same_bits(out_a.download(), expected_a) && same_bits(out_b.download(), expected_b),
+                   "beside T " + std::to_string(other) + ": " + c.text());
+    }
+  }
+}
+
+void routes_output(Check& check) {
+  const Facade facade(decode_options());
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c;
+    c.recipe = recipe;
+    c.hidden = 528;
+    c.top_k = 4;
+    const auto prepared = facade.prepare(c.problem(), c.weights());
+    Batch batch = batch_of(c, 7, RoutePattern::zipf, 6);
+    batch.ids[3] = kNoSlot;
+    sluice::testing::RunOptions options;
+    const auto sum = sluice::testing::run_batch(facade, *prepared, c.problem(), batch, options);
+    options.output = sluice::testing::OutputKind::routes_f32;
+    const auto routes = sluice::testing::run_batch(facade, *prepared, c.problem(), batch, options);
+    std::vector<float> expected(sum.size(), 0.0f);
+    for (std::int64_t r = 0; r < batch.tokens * c.top_k; ++r) {
+      for (std::int64_t h = 0; h < c.hidden; ++h) {
+        const float row = routes[static_cast<std::size_t>(r * c.hidden + h)];
+        if (r == 3) check.expect(row == 0.0f, "a skipped route is not zero");
+        if (r != 3) expected[static_cast<std::size_t>(r / c.top_k * c.hidden + h)] += batch.weights[r] * row;
+      }
+    }
+    check.expect(same_bits(sum, expected), "the sum is not that of the routes in slot order: " + c.text());
+  }
+}
+
+}  // namespace
+
+std::vector<Test> runner_decode_tests() {
+  return {{"decode: random shapes", random_shapes},
+          {"decode: strides", strides},
+          {"decode: late blocks", late_blocks},
+          {"decode: streams", streams},
+          {"decode: routes", routes_output}};
+}
+
+}  // namespace sluice::gpu_tests
