@@ -26,6 +26,13 @@ inline double small_layer_bound(Recipe recipe) { return recipe == Recipe::bf16 ?
 
 inline constexpr Recipe kRecipes[] = {Recipe::bf16, Recipe::fp8_block, Recipe::fp8_tensor};
 
+// Both ways to compute a few tokens: without the kernel for them, and by the runner's own choice.
+inline std::vector<cuda::HopperOptions> ways_of_few_tokens() {
+  cuda::HopperOptions without;
+  without.decode = -1;
+  return {without, {}};
+}
+
 struct LayerCase {
   Recipe recipe = Recipe::bf16;
   std::int64_t hidden = 256, intermediate = 128;

@@ -175,13 +175,15 @@ void thresholds(Check& check) {
     c.intermediate = 768;
     c.experts = 12;
     c.top_k = 4;
-    const LayerOnGpu layer(c);
+    const LayerOnGpu layer(c), without(c, ways_of_few_tokens().front());
     for (const std::int64_t tokens :
          {1,   2,   3,   4,   5,   7,   8,   9,   15,  16,   17,   24,   31,   32,   33,   47,
           48,  49,  63,  64,  65,  95,  96,  97,  127, 128,  129,  191,  192,  193,  255,  256,
           257, 383, 384, 385, 511, 512, 513, 767, 768, 1023, 1024, 1025, 2047, 2048, 2049, 3000}) {
       const DeviceBatch batch(batch_of(c, tokens, RoutePattern::uniform, 6));
       layer.compare(check, batch, layer.run(batch), "T " + std::to_string(tokens), 6);
+      if (tokens < 10)
+        layer.compare(check, batch, without.run(batch), "without one launch, T " + std::to_string(tokens));
     }
   }
 }

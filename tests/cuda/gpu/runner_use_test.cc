@@ -17,6 +17,8 @@ using sluice::testing::Batch;
 using sluice::testing::random_batch;
 using sluice::testing::RoutePattern;
 
+constexpr std::int64_t kMostFewTokens = 8;  // of model_like(), whose k is 4, in the kernel for a few tokens
+
 LayerCase model_like(Recipe recipe) {
   LayerCase c;
   c.recipe = recipe;
@@ -62,17 +64,20 @@ void repeatable(Check& check) {
   const cuda::OwnedStream stream(0);
   for (const Recipe recipe : kRecipes) {
     const LayerCase c = model_like(recipe);
-    const LayerOnGpu layer(c);
-    for (const std::int64_t tokens : {1, 4, 70, 900}) {
-      const DeviceBatch batch(batch_of(c, tokens, 8));
-      const std::vector<float> first = layer.run(batch);
-      const Bench bench(layer, batch);
-      const int runs = tokens > 100 ? kRuns / 10 : kRuns;
-      for (int i = 1; i <= runs; ++i) {
-        bench.run(stream.handle());
-        if (i % kCompareEvery != 0) continue;
-        stream.synchronize();
-        check.expect(same_bits(bench.out.download(), first), "run " + std::to_string(i) + " of " + c.text());
+    for (const cuda::HopperOptions& way : ways_of_few_tokens()) {
+      const LayerOnGpu layer(c, way);
+      for (const std::int64_t tokens : {1, 4, 70, 900}) {
+        if (way.decode < 0 && tokens > kMostFewTokens) continue;
+        const DeviceBatch batch(batch_of(c, tokens, 8));
+        const std::vector<float> first = layer.run(batch);
+        const Bench bench(layer, batch);
+        const int runs = tokens > 100 ? kRuns / 10 : kRuns;
+        for (int i = 1; i <= runs; ++i) {
+          bench.run(stream.handle());
+          if (i % kCompareEvery != 0) continue;
+          stream.synchronize();
+          check.expect(same_bits(bench.out.download(), first), "run " + std::to_string(i) + " of " + c.text());
+        }
       }
     }
   }
@@ -134,27 +139,32 @@ void two_streams(Check& check) {
 }
 
 // Two launches that each want the whole GPU, again and again: blocks of one keep the other from starting all of its
-// own. T = 2 has blocks that share sums, T = 4,096 pairs that share tiles, T = 60 single blocks.
-void two_large_streams(Check& check) {
+// own. T = 2 has blocks that share sums, or is one launch of blocks that take over from each other; T = 4,096 has pairs
+// that share tiles, T = 60 single blocks.
+void two_large_streams(Check& check, const LayerOnGpu& layer) {
   constexpr int kRounds = 40, kRuns = 6;
   const cuda::OwnedStream left(0), right(0);
-  for (const Recipe recipe : kRecipes) {
-    const LayerCase c = model_like(recipe);
-    const LayerOnGpu layer(c);
-    for (const auto& [one, other] : {std::pair{4096, 4096}, {4096, 2}, {2, 2}, {60, 2}}) {
-      const DeviceBatch a(batch_of(c, one, 1)), b(batch_of(c, other, 2));
-      const auto expected_a = layer.run(a), expected_b = layer.run(b);
-      const Bench bench_a(layer, a), bench_b(layer, b);
-      for (int round = 0; round < kRounds; ++round) {
-        for (int i = 0; i < kRuns; ++i) {
-          bench_a.run(left.handle());
-          for (int j = 0; j < (other == 2 && one != 2 ? 8 : 1); ++j) bench_b.run(right.handle());
-        }
+  for (const auto& [one, other] : {std::pair{4096, 4096}, {4096, 2}, {2, 2}, {60, 2}}) {
+    const DeviceBatch a(batch_of(layer.spec, one, 1)), b(batch_of(layer.spec, other, 2));
+    const auto expected_a = layer.run(a), expected_b = layer.run(b);
+    const Bench bench_a(layer, a), bench_b(layer, b);
+    for (int round = 0; round < kRounds; ++round) {
+      for (int i = 0; i < kRuns; ++i) {
+        bench_a.run(left.handle());
+        for (int j = 0; j < (other == 2 && one != 2 ? 8 : 1); ++j) bench_b.run(right.handle());
       }
-      left.synchronize();
-      right.synchronize();
-      check.expect(same_bits(bench_a.out.download(), expected_a) && same_bits(bench_b.out.download(), expected_b),
-                   "T " + std::to_string(one) + " beside " + std::to_string(other) + ": " + c.text());
+    }
+    left.synchronize();
+    right.synchronize();
+    check.expect(same_bits(bench_a.out.download(), expected_a) && same_bits(bench_b.out.download(), expected_b),
+                 "T " + std::to_string(one) + " beside " + std::to_string(other) + ": " + layer.spec.text());
+  }
+}
+
+void two_large_streams(Check& check) {
+  for (const Recipe recipe : kRecipes) {
+    for (const cuda::HopperOptions& way : ways_of_few_tokens()) {
+      two_large_streams(check, LayerOnGpu(model_like(recipe), way));
     }
   }
 }
@@ -163,8 +173,9 @@ void two_large_streams(Check& check) {
 void bad_rows(Check& check) {
   for (const Recipe recipe : kRecipes) {
     const LayerCase c = model_like(recipe);
-    const LayerOnGpu layer(c);
-    for (const std::int64_t tokens : {2, 40, 300}) {
+    const LayerOnGpu own_choice(c), without(c, ways_of_few_tokens().front());
+    for (const auto& [tokens, few] : {std::pair{2, true}, {2, false}, {40, true}, {300, true}}) {
+      const LayerOnGpu& layer = few ? own_choice : without;
       Batch host = batch_of(c, tokens, 4);
       const auto good = layer.run(DeviceBatch(host));
       auto* rows = reinterpret_cast<Bf16*>(host.hidden.data());
@@ -206,40 +217,44 @@ void routes_output(Check& check) {
   }
 }
 
-// One route a token: in bf16 the GEMM kernel writes the output itself. It has the bits of the finalise kernel's fp32
-// sums, rounded; skipped tokens and padding are zeros.
+// One route a token: in bf16 the GEMM kernel writes the output itself. It has the bits of the fp32 sums, rounded;
+// skipped tokens and padding are zeros.
+void one_route(Check& check, const LayerOnGpu& layer, std::int64_t tokens) {
+  const LayerCase& c = layer.spec;
+  const Batch host = batch_of(c, tokens, 5 + static_cast<std::uint64_t>(tokens));
+  const DeviceBatch batch(host);
+  const auto valid = static_cast<std::int32_t>(tokens - tokens / 8);
+  const auto sums = layer.run(batch, valid), direct = layer.run(batch, valid, true);
+  std::int64_t different = 0, zeros = 0;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    different += std::memcmp(&direct[i], std::array{to_float(to_bf16(sums[i]))}.data(), sizeof(float)) != 0;
+  }
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const auto id = static_cast<std::int32_t>(host.ids[t]);
+    const bool skipped = t >= valid || id < layer.range.first || id >= layer.range.first + layer.range.count;
+    if (!skipped) continue;
+    ++zeros;
+    const float* row = direct.data() + t * c.hidden;
+    check.expect(std::all_of(row, row + c.hidden, [](float v) { return v == 0.0f && !std::signbit(v); }),
+                 "a skipped token is not zero: " + c.text());
+  }
+  check.expect(different == 0, std::to_string(different) + " of T " + std::to_string(tokens) + " differ: " + c.text());
+  check.expect(tokens < 20 || zeros > 0, "no skipped token");
+  // One row has few codes next to a tie, or many: its distance from the oracle says little in fp8.
+  if (tokens >= 200) layer.compare(check, batch, direct, "one route", 8, valid);
+}
+
 void one_route(Check& check) {
+  constexpr SlotRange kLocal{2, 11};
   for (const Recipe recipe : kRecipes) {
     for (const bool on_input : {false, true}) {
       LayerCase c = model_like(recipe);
       c.top_k = 1;
       c.hidden = 784;
       c.weight_on_input = on_input;
-      const LayerOnGpu layer(c, {}, {2, 11});
-      for (const std::int64_t tokens : {1, 20, 33, 200, 700, 2500}) {
-        const Batch host = batch_of(c, tokens, 5 + static_cast<std::uint64_t>(tokens));
-        const DeviceBatch batch(host);
-        const auto valid = static_cast<std::int32_t>(tokens - tokens / 8);
-        const auto sums = layer.run(batch, valid), direct = layer.run(batch, valid, true);
-        std::int64_t different = 0, zeros = 0;
-        for (std::size_t i = 0; i < sums.size(); ++i) {
-          different += std::memcmp(&direct[i], std::array{to_float(to_bf16(sums[i]))}.data(), sizeof(float)) != 0;
-        }
-        for (std::int64_t t = 0; t < tokens; ++t) {
-          const auto id = static_cast<std::int32_t>(host.ids[t]);
-          const bool skipped = t >= valid || id < 2 || id >= 13;
-          if (!skipped) continue;
-          ++zeros;
-          const float* row = direct.data() + t * c.hidden;
-          check.expect(std::all_of(row, row + c.hidden, [](float v) { return v == 0.0f && !std::signbit(v); }),
-                       "a skipped token is not zero: " + c.text());
-        }
-        check.expect(different == 0,
-                     std::to_string(different) + " of T " + std::to_string(tokens) + " differ: " + c.text());
-        check.expect(tokens < 20 || zeros > 0, "no skipped token");
-        // One row has few codes next to a tie, or many: its distance from the oracle says little in fp8.
-        if (tokens >= 200) layer.compare(check, batch, direct, "one route", 8, valid);
-      }
+      const LayerOnGpu layer(c, {}, kLocal), without(c, ways_of_few_tokens().front(), kLocal);
+      for (const std::int64_t tokens : {1, 20, 33, 200, 700, 2500}) one_route(check, layer, tokens);
+      for (const std::int64_t tokens : {1, 20}) one_route(check, without, tokens);
     }
   }
 }
