@@ -27,7 +27,8 @@ struct HopperOptions {
 // `pool` is used while weights are prepared; nullptr = the calling thread alone. It outlives the runner.
 std::unique_ptr<Runner> make_hopper_runner(ThreadPool* pool, const HopperOptions& options = {});
 
-// The kernel that the runner of default options takes for a layer and a number of tokens, for `explain` and the bench.
+// The kernel that the runner of default options takes for a layer and a number of tokens, for `explain` and the bench;
+// in fp8-tensor, with static scales.
 std::string hopper_kernel(const Problem& problem, std::int64_t local_experts, std::int64_t tokens);
 
 }  // namespace sluice::cuda

@@ -86,6 +86,14 @@ TEST(DecodeWork, ModelsFitUpToThirtyTwoRoutes) {
   }
 }
 
+// Where quotients would not be exact, the kernel is not used; no GPU of today has so many multiprocessors.
+TEST(DecodeWork, RefusesWhatItCannotCount) {
+  constexpr std::int32_t kMany = 1000;
+  EXPECT_TRUE(decode_fits({Format::bf16, 256, 16384, 8}, 32, 1, kProcessors));
+  EXPECT_TRUE(decode_fits({Format::bf16, 256, 16384, 8}, 2, 1, kMany));    // 4,096 items
+  EXPECT_FALSE(decode_fits({Format::bf16, 256, 16384, 8}, 32, 1, kMany));  // 65,536
+}
+
 // Rows of x, later those of the intermediate, sums, terms and slots do not overlap and are aligned.
 TEST(DecodeWork, PartsOfSharedMemoryDoNotOverlap) {
   for (const Format format : kFormats) {

@@ -133,7 +133,8 @@ constexpr DecodeSizes decode_sizes(const Shape& shape, std::int64_t tokens, std:
   s.cap2 = std::min(kDecodeMostItems, r * s.most2);
   s.x_stride = decode_row_bytes(shape.format, e.k_blocks1);
   s.h_stride = decode_row_bytes(shape.format, e.k_blocks2);
-  if (s.most2 > s.cap2) return s;
+  const std::int64_t most_items = std::max(std::int64_t{r} * s.groups1, std::int64_t{s.groups2});
+  if (s.most2 > s.cap2 || most_items * blocks * blocks >> 32 != 0) return s;  // Divisor would not be exact
   s.by_shares = Divisor::of(blocks);
   s.by_groups1 = Divisor::of(s.groups1);
   s.by_k_blocks1 = Divisor::of(e.k_blocks1);
