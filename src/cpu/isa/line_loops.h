@@ -152,15 +152,17 @@ struct Strides {
   return quad + (i == 0 ? 0 : i == 1 ? stride : i == 2 ? 2 * stride : 3 * stride);
 }
 
-// Nothing, but compilers no longer know what the pointer was made of. Otherwise they keep one for every row and line,
-// for which there are no registers, and prepare them in each call, of which there is one for every segment.
-template <class Byte>
+// Nothing, but compilers no longer know what the pointer was made of. Otherwise they keep one for every row and line of
+// the wide vectors, for which there are no registers, and prepare them in each call, of which there is one for every
+// segment. Loops over narrow vectors are faster as compilers make them.
+template <class V, class Byte>
 [[gnu::always_inline]] inline void keep_pointer(Byte*& p) {
-  __asm__("" : "+r"(p));
+  if constexpr (V::kLanes == kQuads) __asm__("" : "+r"(p));
 }
 
+template <class V>
 [[gnu::always_inline]] inline void fetch_lines(const std::byte*& line, int count, std::int64_t pitch) {
-  for (int i = 0; i < count; ++i, line += pitch, keep_pointer(line)) __builtin_prefetch(line, 0, 2);
+  for (int i = 0; i < count; ++i, line += pitch, keep_pointer<V>(line)) __builtin_prefetch(line, 0, 2);
 }
 
 // The chunk at the cursor. All that it needs of a row is read at once: rows are often a power of two apart, where few
@@ -180,16 +182,16 @@ template <class V, class Chunk, bool Stream, class Lines>
     }
     std::byte* to = at.to + quad * 16;
     for (int p = 0; p < kPieces; ++p) {
-      if (fetch) fetch_lines(ahead, kFetchedLines, by.ahead);
+      if (fetch) fetch_lines<V>(ahead, kFetchedLines, by.ahead);
       const Rows4<V> out = lines(pieces[p]);
-      for (int i = 0; i < 4; ++i, to += by.line, keep_pointer(to)) V::template store<Stream>(to, out.v[i]);
+      for (int i = 0; i < 4; ++i, to += by.line, keep_pointer<V>(to)) V::template store<Stream>(to, out.v[i]);
       if (p % kPiecesOfRecord == kPiecesOfRecord - 1) to += by.to_next_record;
     }
     if (quad + V::kLanes == kQuads) at.to = to - quad * 16;
   }
   for (const std::byte*& quad : at.quads) {
     quad += Chunk::kBytes;
-    keep_pointer(quad);
+    keep_pointer<V>(quad);
   }
   if (fetch) at.ahead += by.ahead_chunk;
 }
