@@ -1,5 +1,7 @@
 #include "checkpoint/name_map.h"
 
+#include <algorithm>
+
 namespace sluice::ckpt {
 namespace {
 
@@ -28,8 +30,9 @@ std::string expand(std::string_view pattern, std::int64_t layer, std::int64_t ex
       out += std::to_string(is_layer ? layer : expert);
       pattern.remove_prefix(kLayer.size());
     } else {
-      out += pattern.front();
-      pattern.remove_prefix(1);
+      const std::size_t plain = std::min(pattern.find(kLayer[0], 1), pattern.size());
+      out += pattern.substr(0, plain);
+      pattern.remove_prefix(plain);
     }
   }
   return out;

@@ -129,10 +129,22 @@ class Source final : public WeightSource {
     return ExpertReader(weights_, layer, spec, slice, count).read(leave_checks);
   }
 
-  void tally(std::string_view role, std::int64_t layer, const ModuleParts& parts, const StoredWeight& stored) {
-    std::string format = format_text(stored.format, parts.codes()->dtype);
+  // Remembered for the next weight, which mostly is like the last one.
+  FormatUse& use_of(std::string_view role, std::optional<BlockFormat> stored, DType dtype, std::int64_t layer) {
+    std::string format = format_text(stored, dtype);
     FormatUse& use = uses_[{std::string(role), format}];
     if (use.weights == 0) use = {std::string(role), std::move(format), 0, 0, layer, layer};
+    last_use_ = &use;
+    last_format_ = stored;
+    last_dtype_ = dtype;
+    return use;
+  }
+
+  void tally(std::string_view role, std::int64_t layer, const ModuleParts& parts, const StoredWeight& stored) {
+    const DType dtype = parts.codes()->dtype;
+    const bool again =
+        last_use_ != nullptr && last_use_->role == role && last_format_ == stored.format && last_dtype_ == dtype;
+    FormatUse& use = again ? *last_use_ : use_of(role, stored.format, dtype, layer);
     ++use.weights;
     use.bytes += TensorReader::bytes_of(parts);
     use.first_layer = std::min(use.first_layer, layer);
@@ -162,6 +174,9 @@ class Source final : public WeightSource {
   TensorReader tensors_;
   WeightReader weights_;
   std::map<std::pair<std::string, std::string>, FormatUse> uses_;
+  FormatUse* last_use_ = nullptr;
+  std::optional<BlockFormat> last_format_;
+  DType last_dtype_ = DType::f32;
 };
 
 }  // namespace

@@ -52,6 +52,7 @@ TensorReader::TensorReader(const Checkpoint& checkpoint, NameMap names, bool ahe
       store_(std::make_shared<Store>()),
       drops_(std::make_shared<PageDrops>(data_of_files(checkpoint))) {
   store_->mapping = checkpoint.mapping();
+  used_.reserve(checkpoint.tensors().size());
   const std::vector<SafetensorsFile>& shards = checkpoint.shards();
   if (ahead) {
     ahead_ = !std::all_of(shards.begin(), shards.end(), [](const SafetensorsFile& s) { return is_cached(s.path()); });
