@@ -83,7 +83,7 @@ double slot_row_error(const StageDump& got, const ExpertWeights& weights, const 
 
 // `problem` is on the CPU, where the reference runs; the facade takes it to the GPU.
 void prove(Check& check, const Problem& problem, const ExpertWeights& weights, const Batch& batch,
-           const std::string& what, StageCounts& all, int decode = 0) {
+           const std::string& what, StageCounts& all, int decode) {
   const auto reference = make_reference_runner(nullptr);
   cuda::HopperOptions forced;
   forced.decode = decode;
@@ -157,7 +157,10 @@ void conformance(Check& check) {
     const ConformanceRow small = sluice::testing::detail::within_budget(row, {kBudget, kBudget});
     const Problem problem = sluice::testing::problem_of(small);
     const Batch batch = sluice::testing::random_batch(problem.layer, small.tokens, DType::bf16, small.routes, 42);
-    prove(check, problem, sluice::testing::many_experts(small, 42), batch, "row " + row.id, all);
+    for (const int decode : {-1, 1}) {
+      const std::string what = (decode > 0 ? "few tokens: row " : "row ") + row.id;
+      prove(check, problem, sluice::testing::many_experts(small, 42), batch, what, all, decode);
+    }
     ++rows;
   }
   conclude(check, all, std::to_string(rows) + " rows, ");
