@@ -8,6 +8,7 @@
 #include "app/ask_weights.h"
 #include "app/backend_names.h"
 #include "core/error.h"
+#include "cuda/runner_hopper.h"
 #include "dispatch/dispatcher.h"
 #include "model/rank_part.h"
 #include "moe/placement.h"
@@ -70,6 +71,18 @@ Verdict verdict_of(const Runner& runner, const LayerKind& kind, const ExplainOpt
   return runner.supports(problem_of(kind, o, recipe));
 }
 
+// What the runner for Hopper launches, from one token on; equal neighbours are one entry, with the most tokens of them.
+std::vector<KernelChoice> hopper_kernels(const Problem& problem, std::int64_t experts) {
+  constexpr std::int64_t kMostTokens = 16384;
+  std::vector<KernelChoice> kernels;
+  for (std::int64_t tokens = 1; tokens <= kMostTokens; tokens *= 2) {
+    std::string kernel = cuda::hopper_kernel(problem, experts, tokens);
+    if (!kernels.empty() && kernels.back().kernel == kernel) kernels.pop_back();
+    kernels.push_back({tokens, std::move(kernel)});
+  }
+  return kernels;
+}
+
 // `wanted` is auto or the name of a runner.
 void fill_table(LayerKind& kind, const ExplainOptions& o, const std::vector<std::unique_ptr<Runner>>& runners,
                 const std::string& wanted) {
@@ -81,6 +94,9 @@ void fill_table(LayerKind& kind, const ExplainOptions& o, const std::vector<std:
       const bool asked = recipe == kind.recipe && (wanted == "auto" || wanted == runner->name());
       if (verdict.ok && asked && kind.chosen.empty()) {
         kind.chosen = fmt::format("{} on {}", recipe_info(recipe).name, runner->name());
+        if (runner->name() == "hopper") {
+          kind.kernels = hopper_kernels(problem_of(kind, o, recipe), kind.experts_per_rank);
+        }
       }
     }
   }

@@ -33,6 +33,12 @@ struct Candidacy {
   std::string reason;  // why not
 };
 
+// Kernel for up to this many tokens, among those that were asked for (powers of two).
+struct KernelChoice {
+  std::int64_t tokens = 0;
+  std::string kernel;
+};
+
 // Layers that differ in nothing that matters to a runner.
 struct LayerKind {
   std::int64_t first = 0;
@@ -46,6 +52,7 @@ struct LayerKind {
   std::string split_problem;          // why the split does not work; empty when it does
   std::vector<Candidacy> table;       // recipes in their order, runners in order of preference within
   std::string chosen;                 // "recipe on runner"; empty when nothing fits
+  std::vector<KernelChoice> kernels;  // of the chosen runner, where it has several; ascending
 };
 
 struct Explanation {

@@ -1,10 +1,12 @@
 #include "checkpoint/scale_checks.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <numeric>
 #include <utility>
 
+#include "checkpoint/scale_policy.h"
 #include "checkpoint/scale_search.h"
 #include "checkpoint/scale_values.h"
 
@@ -57,7 +59,7 @@ void ScaleChecks::check_codes(const void* codes) {
   if (after == by_codes_.begin()) return;
   const std::size_t g = *(after - 1);
   const TensorEntry& tensor = codes_of(grids_[g]);
-  const auto at = static_cast<std::size_t>(static_cast<const std::byte*>(codes) - tensor.data);
+  const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(codes) - reinterpret_cast<std::uintptr_t>(tensor.data);
   if (at >= tensor.bytes) return;
   const std::int64_t matrices = grids_[g].request.matrices();
   check(g, static_cast<std::int64_t>(at / (tensor.bytes / static_cast<std::size_t>(matrices))));

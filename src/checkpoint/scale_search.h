@@ -1,6 +1,6 @@
 // Searches block scales for values that none may have: NaN and negative numbers.
 //
-// Called by WeightReader for every scale of a checkpoint while it is loaded, from many threads. Pure functions on the
+// Called by ScaleChecks for every scale of a checkpoint while it is loaded, from many threads. Pure functions on the
 // caller's memory, at the speed of reading it.
 #pragma once
 

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "checkpoint/safetensors.h"
-#include "checkpoint/scale_policy.h"
 #include "numerics/bf16.h"
 #include "numerics/fp16.h"
 

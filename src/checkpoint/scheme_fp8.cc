@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "checkpoint/messages.h"
+#include "checkpoint/scale_values.h"
 #include "checkpoint/source.h"
 
 namespace sluice::ckpt {
@@ -20,12 +21,6 @@ bool claims(const ModuleParts& parts) {
 
 const TensorEntry* scale_of(const ModuleParts& parts) {
   return parts.has(Part::scale_inv) ? parts[Part::scale_inv] : parts[Part::scale];
-}
-
-std::int64_t elements_of(const TensorEntry& tensor) {
-  std::int64_t count = 1;
-  for (const std::int64_t extent : tensor.shape) count *= extent;
-  return count;
 }
 
 std::int64_t blocks(std::int64_t extent) { return (extent + kBlock - 1) / kBlock; }

@@ -1,18 +1,17 @@
-// The part of WeightReader that reads scales: everything a wrong scale can be is found here.
+// The part of WeightReader that reads scales: everything a wrong scale of a tensor can be is found here; grids of block
+// scales are searched in scale_checks.cc.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "checkpoint/messages.h"
 #include "checkpoint/scale_values.h"
 #include "checkpoint/weight_reader.h"
-#include "numerics/bf16.h"
-#include "numerics/fp16.h"
+#include "core/error.h"
 
 namespace sluice::ckpt {
 namespace {
@@ -114,6 +113,7 @@ void WeightReader::finish_checks() {
 }
 
 std::shared_ptr<ScaleChecks> WeightReader::leave_checks() {
+  if (left_ != nullptr) fail(ErrorCode::usage, "checks of a layer's scales", "finish_checks() of the layer before");
   left_ = std::make_shared<ScaleChecks>(std::exchange(unchecked_, {}));
   return left_;
 }

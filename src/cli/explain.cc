@@ -23,7 +23,7 @@ app::ExplainOptions explain_options(const Options& o) {
   e.request.ep = e.sizes.ep;
   e.request.a2a = o.moe_a2a_backend;
   e.request.deepep_mode = o.deepep_mode;
-  e.row_invariant = o.batch_invariant;
+  e.row_invariant = o.row_invariant();
   return e;
 }
 
@@ -51,6 +51,19 @@ void print_kind(const app::LayerKind& kind, const ParallelSizes& sizes) {
   fmt::print("  > {}\n", kind.chosen.empty()
                              ? "nothing runs these layers in " + std::string(recipe_info(kind.recipe).name)
                              : kind.chosen);
+  std::string kernels;
+  for (const app::KernelChoice& k : kind.kernels) {
+    kernels += fmt::format("{}{} {}", kernels.empty() ? "" : ", ", k.tokens, k.kernel);
+  }
+  if (!kernels.empty()) fmt::print("    kernels for up to so many tokens (fp8-tensor: static scales): {}\n", kernels);
+}
+
+Json kernels_json(const app::LayerKind& kind) {
+  Json::Array kernels;
+  for (const app::KernelChoice& k : kind.kernels) {
+    kernels.push_back(Json(Json::Object{{"tokens", Json(k.tokens)}, {"kernel", Json(k.kernel)}}));
+  }
+  return Json(std::move(kernels));
 }
 
 Json kind_json(const app::LayerKind& kind) {
@@ -72,6 +85,7 @@ Json kind_json(const app::LayerKind& kind) {
                            {"intermediate_per_rank", Json(kind.inner_per_rank)},
                            {"split_problem", Json(kind.split_problem)},
                            {"chosen", Json(kind.chosen)},
+                           {"kernels", kernels_json(kind)},
                            {"candidates", Json(std::move(table))}});
 }
 

@@ -82,8 +82,11 @@ void add_engine_flags(Options& o, std::vector<Flag>& t) {
                "Which waiting request is next: fcfs, lpm (longest cached prefix) or priority", &o.schedule_policy});
   t.push_back({"--chunked-prefill-size", "N", kEngineCommands, "Most tokens of one step; 0 or -1 = a whole context",
                Count{&o.chunked_prefill_size, -1, kMostBatchTokens}});
-  t.push_back({"--batch-invariant,!--no-batch-invariant", "", kModelCommands,
-               "Bits of a row do not depend on what else is in the batch (default on the CPU)", &o.batch_invariant});
+  t.push_back(
+      {"--batch-invariant,!--no-batch-invariant", "", kModelCommands,
+       "Bits of a row do not depend on what else is in the batch; default: on, but off with --device cuda, where "
+       "it costs time with few tokens",
+       &o.batch_invariant});
 }
 
 void add_generation_flags(Options& o, std::vector<Flag>& t) {

@@ -2,6 +2,7 @@
 // it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -25,7 +26,7 @@ struct Foreign {  // a flag of SGLang's; each use is appended
   std::vector<SglangUse>* uses;
   const SglangFlag* flag;
 };
-using Target = std::variant<bool*, Count, Real, std::string*, std::vector<std::string>*, Foreign>;
+using Target = std::variant<bool*, std::optional<bool>*, Count, Real, std::string*, std::vector<std::string>*, Foreign>;
 
 struct Flag {
   std::string_view names;     // "-n,--max-new-tokens"; a positional argument has no dash

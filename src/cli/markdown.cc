@@ -27,6 +27,7 @@ std::string shown_names(const Flag& flag) {
 
 struct DefaultText {
   std::string operator()(const bool* v) const { return *v ? "on" : "off"; }
+  std::string operator()(const std::optional<bool>*) const { return ""; }  // the text says it
   std::string operator()(const Count& v) const { return *v.value < 0 ? "" : std::to_string(*v.value); }
   std::string operator()(const Real& v) const {
     if (*v.value < 0) return "";

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,8 @@ struct Options {
   std::int64_t max_total_tokens = 0;
   double mem_fraction_static = 0;
   std::int64_t chunked_prefill_size = 512;
-  bool batch_invariant = true;
+  std::optional<bool> batch_invariant;  // not given = by the device
+  bool row_invariant() const { return batch_invariant.value_or(!device.starts_with("cuda")); }
 
   // Ranks.
   std::int64_t tp = 1;

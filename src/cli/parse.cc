@@ -29,6 +29,19 @@ struct AddOption {
     std::string names(flag.names);
     return app->add_flag(names, *v, flag.help);
   }
+  CLI::Option* operator()(std::optional<bool>* v) const {
+    const auto is_switch = [](const std::string& text) {
+      try {
+        CLI::detail::to_flag_value(text);
+        return std::string();
+      } catch (const std::exception&) {
+        return "'" + text + "' is neither true nor false";
+      }
+    };
+    CLI::Option* option = app->add_flag_function(
+        std::string(flag.names), [v](std::int64_t times) { *v = times > 0; }, flag.help);
+    return option->check(is_switch, "", "");
+  }
   CLI::Option* operator()(const Count& v) const { return number(v); }
   CLI::Option* operator()(const Real& v) const { return number(v); }
   template <class Number>

@@ -21,6 +21,7 @@ bool is_own(const Flag& flag) { return std::find(kOwn.begin(), kOwn.end(), long_
 
 struct ValueText {
   std::string operator()(const bool* v) const { return *v ? "on" : "off"; }
+  std::string operator()(const std::optional<bool>* v) const { return !v->has_value() ? "" : **v ? "on" : "off"; }
   std::string operator()(const Count& v) const { return std::to_string(*v.value); }
   std::string operator()(const Real& v) const { return std::to_string(*v.value); }
   std::string operator()(const std::string* v) const { return *v; }

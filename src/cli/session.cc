@@ -72,7 +72,7 @@ app::LoadOptions load_options(const Options& o) {
   load.scale_policy = o.scale_policy;
   load.threads = thread_count(o.threads);
   load.trace = o.trace;
-  load.row_invariant = o.batch_invariant;
+  load.row_invariant = o.row_invariant();
   load.engine.max_batch_tokens = std::max<std::int64_t>(o.chunked_prefill_size, 0);
   load.engine.max_sequences = o.max_running_requests > 0 ? o.max_running_requests : kDefaultSequences;
   load.engine.context_length = o.context_length;

@@ -1,7 +1,6 @@
 #include "cpu/panel.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "core/error.h"

@@ -19,7 +19,7 @@ namespace sluice::cuda {
 struct HopperOptions {
   int token_tile = 0;
   int split = 0;
-  int steps = 3;   // of a run: 1 = the routing kernel alone, 2 = with the experts; the output is then not written
+  int steps = 3;   // of a run: 1 = the first kernel alone, 2 = without the last, if that is the finalise kernel
   int decode = 0;  // the kernel for a few tokens: 1 = wherever it can, -1 = never
   int decode_launches = 1;  // sm90::DecodeArgs::launches
 };

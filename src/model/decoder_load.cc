@@ -87,12 +87,12 @@ void check_problem(const Problem& problem, const LayerSpec& spec, Recipe stored,
 }
 
 // Packs experts, whose scales are looked through meanwhile. A wrong scale may be what packing stumbled over, so that
-// its error comes first.
+// its error comes first; of several ranks, whichever is told first.
 template <class F>
 void with_checked_scales(ckpt::WeightSource& source, F pack) {
   try {
     pack();
-  } catch (const Error&) {
+  } catch (...) {
     source.finish_checks();
     throw;
   }

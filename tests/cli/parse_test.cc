@@ -27,7 +27,23 @@ TEST(Parse, FlagsReachTheirOptions) {
   EXPECT_EQ(p.options.prompts, (std::vector<std::string>{"one", "two"}));
   EXPECT_EQ(p.options.max_new_tokens, 8000);
   EXPECT_EQ(p.options.temperature, 0.5);
-  EXPECT_FALSE(p.options.batch_invariant);
+  EXPECT_FALSE(p.options.row_invariant());
+}
+
+TEST(Parse, RowsAreInvariantByTheDevice) {
+  const auto invariant = [](std::vector<const char*> more) {
+    std::vector<const char*> words = {"layer", "m", "--layer", "0", "--hidden", "in", "--out", "o"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Parsed p = parse_words(words);
+    EXPECT_FALSE(p.done) << p.text;
+    return p.options.row_invariant();
+  };
+  EXPECT_TRUE(invariant({}));
+  EXPECT_TRUE(invariant({"--device", "cpu"}));
+  EXPECT_FALSE(invariant({"--device", "cuda"}));
+  EXPECT_FALSE(invariant({"--device", "cuda:1"}));
+  EXPECT_TRUE(invariant({"--device", "cuda", "--batch-invariant"}));
+  EXPECT_FALSE(invariant({"--no-batch-invariant"}));
 }
 
 TEST(Parse, APromptMayBeginWithAnything) {
@@ -220,7 +236,7 @@ TEST(Parse, AConfigFileMayHaveSectionsOfOtherCommandsAndOtherNamesOfFlags) {
   ASSERT_FALSE(p.done) << p.text;
   EXPECT_EQ(p.options.port, 7);
   EXPECT_EQ(p.options.keep_alive_timeout, 9);
-  EXPECT_FALSE(p.options.batch_invariant);
+  EXPECT_FALSE(p.options.row_invariant());
 }
 
 }  // namespace

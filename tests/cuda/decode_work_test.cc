@@ -123,7 +123,7 @@ TEST(DecodeWork, PartsOfSharedMemoryDoNotOverlap) {
           EXPECT_EQ(s.groups1 * kFeatures, intermediate);
           EXPECT_GE(s.most2 * s.shares, s.groups2);
           EXPECT_GE(s.cap2, s.most2);
-          EXPECT_LE(rounds_of(s.cap1, s.cap1), 1);
+          EXPECT_EQ(rounds_of(2 * s.cap1 + 1, s.cap1), 3);
         }
       }
     }

@@ -58,6 +58,10 @@ TEST(ExpertPlan, FewTokensGoToOneKernelWhereItWasFaster) {
   }
   EXPECT_FALSE(decode_pays({Format::bf16, 2048, 768, 128}, 5, 8, 128, kProcessors));  // more than 32 routes
   EXPECT_FALSE(decode_pays({Format::bf16, 16, 16, 1}, 33, 1, 1, kProcessors));
+  // 2 x 3 x 1024 x 14336 bf16 are 176 MB, but 16 rows an expert go one at a time: 2.8 GB. With 2 rows they are read
+  // twice.
+  EXPECT_FALSE(decode_pays({Format::bf16, 1024, 14336, 2}, 16, 2, 2, kProcessors));
+  EXPECT_TRUE(decode_pays({Format::bf16, 1024, 14336, 2}, 1, 2, 2, kProcessors));
 }
 
 // Instances of the kernel exist only for these.

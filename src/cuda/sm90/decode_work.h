@@ -53,7 +53,7 @@ __host__ __device__ constexpr Range units_of_warp(std::int32_t units, std::int32
   return warp < units ? Range{warp, warp + 1} : Range{0, 0};
 }
 
-// Items of a share of FC1 that stretch `round` takes.
+// How many stretches a share of FC1 is cut into.
 __host__ __device__ constexpr std::int32_t rounds_of(std::int32_t items, std::int32_t most) {
   return items <= most ? 1 : (items + most - 1) / most;
 }
