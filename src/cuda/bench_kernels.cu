@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/bench_kernels.h"
+#include "cuda/ptx/sync.cuh"
 #include "cuda/ptx/wgmma.cuh"
 
 namespace sluice::cuda::bench {
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(kProductThreads, 1) product_kernel(std::uint32
   for (int i = threadIdx.x; i < (kProductBytes - 1024) / 4; i += kProductThreads) {
     words[i] = random_operands(static_cast<std::uint32_t>(i), Type == ptx::Operand::bf16);
   }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  ptx::fence_async_shared();
   __syncthreads();
   const std::uint64_t a = ptx::swizzled_operand(base + (threadIdx.x / 128) * kRowsA * kRowBytes);
   const std::uint64_t b = ptx::swizzled_operand(base + kProductGroups * kRowsA * kRowBytes);

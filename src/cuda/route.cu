@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/launch.cuh"
+#include "cuda/ptx/copy.cuh"
 #include "cuda/route.h"
 #include "cuda/route_input.cuh"
 #include "cuda/route_sort.cuh"
@@ -18,8 +19,6 @@ __device__ void clear_ready(const RouteArgs& a) {
     a.ready[i] = 0;
   }
 }
-
-__device__ void bring_near(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
 // Where a route goes when each lane of a warp has one.
 struct FewRoutes {
@@ -67,7 +66,7 @@ __global__ void __launch_bounds__(kRouteFewThreads) route_few(const __grid_const
   const std::int64_t units = units_of_token(a), total = a.plan.tokens * units;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * (kRouteFewThreads / 32);
   std::int64_t u = blockIdx.x * (kRouteFewThreads / 32) + threadIdx.x / 32;
-  if (u == 0 && a.later != nullptr && lane < a.plan.routes()) bring_near(a.later + lane);
+  if (u == 0 && a.later != nullptr && lane < a.plan.routes()) ptx::prefetch_line(a.later + lane);
   wait_for_previous_kernel();
   let_next_kernel_start();  // which looks at the ids, too
   const std::int32_t expert = expert_of(a, route_range(a, 0, a.plan.routes()), lane);
@@ -163,7 +162,7 @@ __global__ void __launch_bounds__(kMostThreads, 1) route_one_pass(const __grid_c
   clear_ready(a);
   for (std::int64_t i = threadIdx.x * 32; blockIdx.x == 0 && a.later != nullptr && i < a.plan.routes();
        i += blockDim.x * 32) {
-    bring_near(a.later + i);
+    ptx::prefetch_line(a.later + i);
   }
   count_routes(a, all, m.counts);
   add_up_warps(a, m.counts, m.rows);

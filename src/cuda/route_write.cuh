@@ -2,6 +2,7 @@
 // token. Bound by writing T k rows; 16 bytes a lane, 8 lanes a K block, so that a store of a warp fills four lines.
 #pragma once
 
+#include "cuda/ptx/copy.cuh"
 #include "cuda/route_input.cuh"
 
 namespace sluice::cuda {
@@ -55,7 +56,7 @@ __device__ inline void bring_pieces_near(const RouteArgs& a, const PieceRange& r
     const std::int64_t column = at.group * std::int64_t{columns} + i % lines * kLineColumns;
     const auto* row =
         static_cast<const __nv_bfloat16*>(a.hidden) + (range.first_token + at.token) * a.hidden_row_stride;
-    if (column < a.width) asm volatile("prefetch.global.L2 [%0];" ::"l"(row + column));
+    if (column < a.width) ptx::prefetch_line(row + column);
   }
 }
 

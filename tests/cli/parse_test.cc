@@ -44,6 +44,10 @@ TEST(Parse, RowsAreInvariantByTheDevice) {
   EXPECT_FALSE(invariant({"--device", "cuda:1"}));
   EXPECT_TRUE(invariant({"--device", "cuda", "--batch-invariant"}));
   EXPECT_FALSE(invariant({"--no-batch-invariant"}));
+  EXPECT_FALSE(invariant({"--batch-invariant=off"}));
+  const Parsed wrong = parse_words({"run", "m", "-p", "x", "--batch-invariant=banana"});
+  EXPECT_TRUE(wrong.done);
+  EXPECT_NE(wrong.text.find("'banana' is neither true nor false"), std::string::npos) << wrong.text;
 }
 
 TEST(Parse, APromptMayBeginWithAnything) {

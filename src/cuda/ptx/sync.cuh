@@ -86,12 +86,29 @@ __device__ __forceinline__ void barrier_arrive(std::uint32_t id, std::uint32_t t
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// ---- The thread ---------------------------------------------------------------------------------------------------
+
+// threadIdx.x, read anew at each place, so that what follows from it takes no registers in between, while weights are
+// on their way to most of them.
+__device__ __forceinline__ std::uint32_t this_thread() {
+  std::uint32_t thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
 // ---- Clusters -----------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ std::uint32_t cluster_rank() {
   std::uint32_t rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
+}
+
+// Blocks of the cluster, 1 without one.
+__device__ __forceinline__ std::uint32_t cluster_blocks() {
+  std::uint32_t blocks;
+  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
+  return blocks;
 }
 
 // Address, in the cluster's window, of `address` of this block in block `rank`.

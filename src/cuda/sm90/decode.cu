@@ -66,7 +66,7 @@ __device__ void set_sides(const Block& b) {
 // Makes x ready, after the first weights were asked for.
 template <Format F>
 __device__ __forceinline__ void prepare_x(const Block& b, const Share& share) {
-  copies_wait();
+  ptx::copies_wait();
   __syncthreads();
   fetch_terms<F>(b, stretch_of(b, share, share.rounds));
   finish_x<F>(b);
@@ -84,7 +84,7 @@ __device__ __forceinline__ std::uint32_t share_taken(const Block& b, const Decod
 template <Format F>
 __device__ __forceinline__ void end_first(const Block& b, const Stretch& p, const DecodeFlags& flags,
                                           std::uint32_t taken, bool last) {
-  copies_wait();
+  ptx::copies_wait();
   if (threadIdx.x == 0) b.t.owned = taken == 0u;
   __syncthreads();
   if (b.t.owned != 0) finish_first<F>(b, p);
@@ -105,7 +105,7 @@ __device__ __forceinline__ void prepare_stretch(const Block& b, const Share& sha
     return;
   }
   fetch_h<F>(b, places_of(b, round2));
-  copies_wait();
+  ptx::copies_wait();
   __syncthreads();
   record_h<F>(b, places_of(b, round2));
 }

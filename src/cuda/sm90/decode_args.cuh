@@ -7,14 +7,6 @@
 
 namespace sluice::cuda::sm90 {
 
-// threadIdx.x, read anew at each place, so that what follows from it takes no registers in between, while weights are
-// on their way to most of them.
-__device__ __forceinline__ std::uint32_t this_thread() {
-  std::uint32_t thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return thread;
-}
-
 struct DecodeSide {
   const std::uint8_t* weights;
   std::int64_t expert_bytes;
@@ -100,7 +92,7 @@ struct Block {
     return {chunk, rows.begin + (n - chunk * rows.each) * rows.step};
   }
   __device__ Part part(const Stretch& p) const {
-    const Range mine = units_of_warp(p.units(), this_thread() / 32);
+    const Range mine = units_of_warp(p.units(), ptx::this_thread() / 32);
     const std::int32_t item = (p.side == 0 ? k.s.by_k_blocks1 : k.s.by_k_blocks2).quotient(mine.begin);
     return {mine.count(), item, mine.begin - item * p.k_blocks};
   }

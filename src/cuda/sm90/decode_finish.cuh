@@ -24,7 +24,7 @@ __device__ inline void finish_first(const Block& b, const Stretch& p) {
   const DecodeArgs& a = b.k.a;
   const std::int64_t stride = std::int64_t{b.k.sides[1].k_blocks} * block_elements(F);
 #pragma unroll 1
-  for (std::int32_t n = this_thread(); n < p.items * kFeatures; n += kDecodeThreads) {
+  for (std::int32_t n = ptx::this_thread(); n < p.items * kFeatures; n += kDecodeThreads) {
     const std::int32_t i = n / kFeatures, f = n % kFeatures;
     const Item item = b.item(p, i);
     const std::int32_t first = b.t.first[item.chunk], rows = b.t.rows[item.chunk];
@@ -57,7 +57,7 @@ __device__ inline void finish_second(const Block& b, const Stretch& p) {
   const DecodeArgs& a = b.k.a;
   const std::int32_t first_row = b.t.sides[1].begin;
 #pragma unroll 1
-  for (std::int32_t n = this_thread(); n < p.items * kGroupRows; n += kDecodeThreads) {
+  for (std::int32_t n = ptx::this_thread(); n < p.items * kGroupRows; n += kDecodeThreads) {
     const std::int32_t i = n / kGroupRows, r = n % kGroupRows;
     if (r >= b.k.s.rows2) continue;
     const Item item = b.item(p, i);
@@ -91,7 +91,7 @@ __device__ inline void write_output(const Block& b) {
   const std::int32_t slots = a.routes ? 1 : a.top_k;
   const std::int32_t rows = static_cast<std::int32_t>(a.tokens) * (a.routes ? a.top_k : 1);
 #pragma unroll 1
-  for (std::int32_t n = this_thread(); n < rows * columns; n += kDecodeThreads) {
+  for (std::int32_t n = ptx::this_thread(); n < rows * columns; n += kDecodeThreads) {
     const std::int32_t row = b.t.sides[1].by_each.quotient(n / b.k.s.rows2), column = n - row * columns;
     float sum = 0.0f;
     for (std::int32_t first = 0; first < slots; first += kAhead) {

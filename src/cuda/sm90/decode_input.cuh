@@ -9,12 +9,6 @@
 
 namespace sluice::cuda::sm90 {
 
-// 16 bytes to shared memory, without waiting; copies_wait() does, for the copies of the thread.
-__device__ __forceinline__ void copy_ahead(void* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx::shared_address(to)), "l"(from) : "memory");
-}
-__device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 // What a lane has of the routing: its route's expert, -1 where that is skipped, and weight. Asked for before anything
 // else.
 struct LaneRoute {
@@ -22,13 +16,13 @@ struct LaneRoute {
   float weight = 1.0f;
 
   __device__ explicit LaneRoute(const DecodeArgs& a) : valid(static_cast<std::int32_t>(a.tokens)) {
-    const std::int32_t lane = this_thread() % 32, routes = valid * a.top_k;
+    const std::int32_t lane = ptx::this_thread() % 32, routes = valid * a.top_k;
     if (lane < routes) id = a.ids[lane];
     if (a.valid_tokens != nullptr) valid = max(*a.valid_tokens, 0);
     if (a.sum_weights != nullptr && lane < routes) weight = a.sum_weights[lane];
   }
   __device__ std::int32_t expert(const DecodeArgs& a, const Divisor& by_top_k) const {
-    const std::int32_t lane = this_thread() % 32, e = id - a.first_slot;
+    const std::int32_t lane = ptx::this_thread() % 32, e = id - a.first_slot;
     return id >= 0 && e >= 0 && e < a.shape.experts && by_top_k.quotient(lane) < valid ? e : -1;
   }
 };
@@ -51,7 +45,7 @@ __device__ inline void cut_rounds(const DecodeKernel& k, DecodeTables& t) {
 
 // One warp: sorts the routes by expert and cuts them into chunks.
 __device__ inline void make_tables(const DecodeKernel& k, DecodeTables& t, const LaneRoute& route) {
-  const std::int32_t lane = this_thread() % 32, routes = static_cast<std::int32_t>(k.a.tokens) * k.a.top_k;
+  const std::int32_t lane = ptx::this_thread() % 32, routes = static_cast<std::int32_t>(k.a.tokens) * k.a.top_k;
   const std::int32_t expert = route.expert(k.a, k.s.by_top_k);
   const bool here = expert >= 0;
   const unsigned same = __match_any_sync(0xffffffffu, expert), before = (1u << lane) - 1u;
@@ -90,7 +84,7 @@ __device__ inline void make_tables(const DecodeKernel& k, DecodeTables& t, const
   }
 }
 
-// All rows of x as they are, zeros behind H; complete after copies_wait() and a barrier.
+// All rows of x as they are, zeros behind H; complete after ptx::copies_wait() and a barrier.
 __device__ inline void fetch_x(const Block& b) {
   const DecodeArgs& a = b.k.a;
   const std::int32_t columns = b.k.sides[0].k_blocks * block_elements(a.shape.format);
@@ -100,11 +94,11 @@ __device__ inline void fetch_x(const Block& b) {
 #pragma unroll 1
   for (std::int32_t row = 0; row < a.tokens; ++row) {
 #pragma unroll 1
-    for (std::int32_t c = this_thread() * 8; c < columns; c += kDecodeThreads * 8) {
+    for (std::int32_t c = ptx::this_thread() * 8; c < columns; c += kDecodeThreads * 8) {
       if (c >= a.shape.hidden) {
         *reinterpret_cast<uint4*>(to + c) = make_uint4(0, 0, 0, 0);
       } else if (wide) {
-        copy_ahead(to + c, from + c);
+        ptx::copy_ahead(to + c, from + c);
       } else {
 #pragma unroll 1
         for (std::int32_t e = c; e < c + 8; ++e) to[e] = from[e];
@@ -143,7 +137,7 @@ __device__ inline void weigh_x(const Block& b) {
     const float weight = weight_of_row(a, row);
     auto* at = reinterpret_cast<uint2*>(b.shared + row * b.k.s.x_stride);
 #pragma unroll 1
-    for (std::int32_t i = this_thread(); i < b.k.sides[0].k_blocks * 16; i += kDecodeThreads) {
+    for (std::int32_t i = ptx::this_thread(); i < b.k.sides[0].k_blocks * 16; i += kDecodeThreads) {
       const FourNumbers x(a, at[i], weight);
       at[i] = make_uint2(ptx::pack_bf16(x.v[0], x.v[1]), ptx::pack_bf16(x.v[2], x.v[3]));
     }
@@ -157,9 +151,9 @@ __device__ inline void quantise_x(const Block& b) {
   constexpr std::int32_t kLanes = 16;
   const DecodeArgs& a = b.k.a;
   const std::int32_t k_blocks = b.k.sides[0].k_blocks, blocks = static_cast<std::int32_t>(a.tokens) * k_blocks;
-  const std::int32_t c = this_thread() % kLanes;
+  const std::int32_t c = ptx::this_thread() % kLanes;
 #pragma unroll 1
-  for (std::int32_t n = this_thread() / kLanes; n / 2 * 2 < blocks; n += kDecodeThreads / kLanes) {
+  for (std::int32_t n = ptx::this_thread() / kLanes; n / 2 * 2 < blocks; n += kDecodeThreads / kLanes) {
     const std::int32_t inside = min(n, blocks - 1), row = b.k.s.by_k_blocks1.quotient(inside);
     const std::int32_t kb = inside - row * k_blocks;
     unsigned char* x = b.shared + row * b.k.s.x_stride;
@@ -186,7 +180,8 @@ __device__ inline void quantise_x(const Block& b) {
     const std::uint32_t second = e4m3_codes(high.v, scale, inverse, exact);
     if (n >= blocks) continue;
     if (F == Format::fp8_block && c == 0) reinterpret_cast<float*>(x + k_blocks * 256)[kb] = scale;
-    *at = make_uint4(f16_of_codes(first), f16_of_codes(first >> 16), f16_of_codes(second), f16_of_codes(second >> 16));
+    *at = make_uint4(ptx::f16_of_codes(first), ptx::f16_of_codes(first >> 16), ptx::f16_of_codes(second),
+                     ptx::f16_of_codes(second >> 16));
   }
 }
 
@@ -200,7 +195,7 @@ __device__ inline void finish_x(const Block& b) {
   }
 }
 
-// Scales (fp8_tensor) and biases of the rows of a stretch: [item][2][16] f32; complete after copies_wait() and a
+// Scales (fp8_tensor) and biases of the rows of a stretch: [item][2][16] f32; complete after ptx::copies_wait() and a
 // barrier.
 template <Format F>
 __device__ inline void fetch_terms(const Block& b, const Stretch& p) {
@@ -208,14 +203,15 @@ __device__ inline void fetch_terms(const Block& b, const Stretch& p) {
   const DecodeSide& side = b.k.sides[p.side];
   if (F != Format::fp8_tensor && side.bias == nullptr) return;
 #pragma unroll 1
-  for (std::int32_t i = this_thread(); i < p.items * kVectors; i += kDecodeThreads) {
+  for (std::int32_t i = ptx::this_thread(); i < p.items * kVectors; i += kDecodeThreads) {
     const Item item = b.item(p, i / kVectors);
     const std::int32_t v = i % kVectors;
     const float* from = v < kVectors / 2 ? side.row_scale : side.bias;
     if (from == nullptr) continue;
     const std::int32_t row = item.row + v % (kVectors / 2) * 4;
     if (row >= side.records * kRecordRows) continue;
-    copy_ahead(b.terms(p.side) + i * 4, from + std::int64_t{b.t.expert[item.chunk]} * side.records * kRecordRows + row);
+    ptx::copy_ahead(b.terms(p.side) + i * 4,
+                    from + std::int64_t{b.t.expert[item.chunk]} * side.records * kRecordRows + row);
   }
 }
 
@@ -252,10 +248,10 @@ struct HalfChunk {
     return amax;
   }
   __device__ uint4 codes(float inverse) const {
-    return make_uint4(f16_of_codes(ptx::pack_e4m3(even.x * inverse, odd.x * inverse)),
-                      f16_of_codes(ptx::pack_e4m3(even.y * inverse, odd.y * inverse)),
-                      f16_of_codes(ptx::pack_e4m3(even.z * inverse, odd.z * inverse)),
-                      f16_of_codes(ptx::pack_e4m3(even.w * inverse, odd.w * inverse)));
+    return make_uint4(ptx::f16_of_codes(ptx::pack_e4m3(even.x * inverse, odd.x * inverse)),
+                      ptx::f16_of_codes(ptx::pack_e4m3(even.y * inverse, odd.y * inverse)),
+                      ptx::f16_of_codes(ptx::pack_e4m3(even.z * inverse, odd.z * inverse)),
+                      ptx::f16_of_codes(ptx::pack_e4m3(even.w * inverse, odd.w * inverse)));
   }
 };
 
@@ -268,10 +264,10 @@ __device__ inline void fetch_h_fp8(const Block& b, std::int32_t first_place, std
   const std::int32_t k_blocks = b.k.sides[1].k_blocks, blocks = rows * k_blocks;  // K blocks of all rows
   const Divisor by = b.k.s.by_k_blocks2;
   const auto* from = static_cast<const float*>(a.h) + first_place * k_blocks * 128;
-  const std::int32_t c = this_thread() % HalfChunk::kLanes;
+  const std::int32_t c = ptx::this_thread() % HalfChunk::kLanes;
   constexpr std::int32_t kStep = kDecodeThreads / HalfChunk::kLanes;
 #pragma unroll 1
-  for (std::int32_t first = this_thread() / HalfChunk::kLanes; first / 2 * 2 < blocks; first += kStep * kAhead) {
+  for (std::int32_t first = ptx::this_thread() / HalfChunk::kLanes; first / 2 * 2 < blocks; first += kStep * kAhead) {
     HalfChunk piece[kAhead];
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
@@ -300,12 +296,12 @@ __device__ inline void fetch_h_bf16(const Block& b, std::int32_t first_place, st
   const DecodeArgs& a = b.k.a;
   const std::int32_t vectors = b.k.sides[1].k_blocks * 8, total = rows * vectors;
 #pragma unroll 2
-  for (std::int32_t i = this_thread(); i < total; i += kDecodeThreads) {
+  for (std::int32_t i = ptx::this_thread(); i < total; i += kDecodeThreads) {
     const std::int32_t row = b.k.s.by_k_blocks2.quotient(i / 8), v = i - row * vectors;
     const auto* from = static_cast<const uint4*>(a.h) + std::int64_t{first_place + row} * vectors + v;
     auto* to = reinterpret_cast<uint4*>(b.shared + row * b.k.s.h_stride) + v;
     if (v * 8 < a.shape.intermediate) {
-      copy_ahead(to, from);
+      ptx::copy_ahead(to, from);
     } else {
       *to = make_uint4(0, 0, 0, 0);
     }
@@ -323,10 +319,10 @@ __device__ __forceinline__ Places places_of(const Block& b, std::int32_t round) 
   return {b.t.first[begin], b.t.first[last] + b.t.rows[last] - b.t.first[begin]};
 }
 
-// The rows of the intermediate of a stretch of FC2; complete after copies_wait() and a barrier.
+// The rows of the intermediate of a stretch of FC2; complete after ptx::copies_wait() and a barrier.
 template <Format F>
 __device__ inline void fetch_h(const Block& b, const Places& p) {
-  const std::int32_t first_place = p.first, rows = p.count, thread = this_thread();
+  const std::int32_t first_place = p.first, rows = p.count, thread = ptx::this_thread();
   if (thread < rows) b.t.row_at[first_place + thread] = thread * b.k.s.h_stride;
   if constexpr (F == Format::bf16) {
     fetch_h_bf16(b, first_place, rows);

@@ -6,20 +6,12 @@
 
 namespace sluice::cuda::sm90 {
 
-// The e4m3 codes that four f16 stand for.
-__device__ __forceinline__ std::uint32_t codes_of_f16(std::uint32_t low, std::uint32_t high) {
-  std::uint16_t a, b;
-  asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(a) : "r"(low));
-  asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(b) : "r"(high));
-  return a | static_cast<std::uint32_t>(b) << 16;
-}
-
 // A row in shared memory into row `padded` of an image, and its scales.
 template <Format F>
 __device__ inline void record_row(const DecodeStages& st, const unsigned char* row, std::int32_t k_blocks,
                                   std::int32_t padded, std::uint8_t* image, float* scales) {
 #pragma unroll 1
-  for (std::int32_t i = this_thread(); i < k_blocks * 8; i += kDecodeThreads) {
+  for (std::int32_t i = ptx::this_thread(); i < k_blocks * 8; i += kDecodeThreads) {
     const std::int32_t kb = i / 8, c = i % 8;
     uint4 chunk;
     if constexpr (F == Format::bf16) {
@@ -27,8 +19,8 @@ __device__ inline void record_row(const DecodeStages& st, const unsigned char* r
     } else {
       const auto* pairs = reinterpret_cast<const uint4*>(row + kb * 256 + c * 32);
       const uint4 low = pairs[0], high = pairs[1];
-      chunk = make_uint4(codes_of_f16(low.x, low.y), codes_of_f16(low.z, low.w), codes_of_f16(high.x, high.y),
-                         codes_of_f16(high.z, high.w));
+      chunk = make_uint4(ptx::codes_of_f16(low.x, low.y), ptx::codes_of_f16(low.z, low.w),
+                         ptx::codes_of_f16(high.x, high.y), ptx::codes_of_f16(high.z, high.w));
     }
     *reinterpret_cast<uint4*>(image + image_offset(kb, padded, c, st.padded_rows)) = chunk;
     if (F == Format::fp8_block && c == 0) {
@@ -46,7 +38,7 @@ __device__ inline void record_x(const Block& b) {
     const std::int32_t route = b.t.route_of[p], padded = st.route_row[route];
     const unsigned char* row = b.shared + b.k.s.by_top_k.quotient(route) * b.k.s.x_stride;
     record_row<F>(st, row, b.k.sides[0].k_blocks, padded, st.x, st.x_scale);
-    if (F == Format::fp8_tensor && this_thread() == 0) st.x_scale[padded] = b.k.a.x_static_scale;
+    if (F == Format::fp8_tensor && ptx::this_thread() == 0) st.x_scale[padded] = b.k.a.x_static_scale;
   }
 }
 

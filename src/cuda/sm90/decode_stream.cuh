@@ -8,51 +8,15 @@
 #pragma once
 
 #include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/sync.cuh"
 #include "cuda/sm90/decode_args.cuh"
 
 namespace sluice::cuda::sm90 {
 
-__device__ __forceinline__ uint4 shared_vector(std::uint32_t at) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
-  return v;
-}
-
-__device__ __forceinline__ float shared_float(std::uint32_t at) {
-  float v;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(at));
-  return v;
-}
-
-__device__ __forceinline__ void mma_bf16(float (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,
-                                         std::uint32_t a3, std::uint32_t b0, std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-      "%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ void mma_f16(float (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,
-                                        std::uint32_t a3, std::uint32_t b0, std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-      "%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-// Two e4m3 codes, the first in the low byte, as two f16: exact.
-__device__ __forceinline__ std::uint32_t f16_of_codes(std::uint32_t codes) {
-  std::uint32_t pair;
-  asm("{\n .reg .b16 low, high;\n mov.b32 {low, high}, %1;\n cvt.rn.f16x2.e4m3x2 %0, low;\n}\n"
-      : "=r"(pair)
-      : "r"(codes));
-  return pair;
-}
-
 // The first of the two weight rows of a lane; the other is eight rows on.
 __device__ __forceinline__ std::uint32_t row_of_lane() {
-  const std::uint32_t g = this_thread() % 32 / 4;
+  const std::uint32_t g = ptx::this_thread() % 32 / 4;
   return g / 2 + g % 2 * 4;
 }
 
@@ -73,7 +37,7 @@ struct Ring {
   bool leads;
 
   __device__ explicit Ring(const Block& b) : room(b.k.s.units) {
-    const std::uint32_t lane = this_thread() % 32, warp = this_thread() / 32;
+    const std::uint32_t lane = ptx::this_thread() % 32, warp = ptx::this_thread() / 32;
     const std::uint32_t base = ptx::shared_address(b.shared);
     barrier_bytes = room * 8;
     bytes = room * kSlot;
@@ -112,10 +76,10 @@ struct Ring {
   __device__ void wait() const { ptx::mbarrier_wait(use_barrier, parity); }
   __device__ Unit read() const {
     Unit u;
-    u.row0[0] = shared_vector(use + low);
-    u.row0[1] = shared_vector(use + high);
-    u.row8[0] = shared_vector(use + low + kChunkRows * kBlockBytes);
-    u.row8[1] = shared_vector(use + high + kChunkRows * kBlockBytes);
+    u.row0[0] = ptx::shared_vector(use + low);
+    u.row0[1] = ptx::shared_vector(use + high);
+    u.row8[0] = ptx::shared_vector(use + low + kChunkRows * kBlockBytes);
+    u.row8[1] = ptx::shared_vector(use + high + kChunkRows * kBlockBytes);
     return u;
   }
 
@@ -201,7 +165,7 @@ struct Sums {
   std::uint32_t scale_at = 0;    // fp8_block: of the scales of a unit, the first that counts
 
   __device__ void seek(const Block& b, const Stretch& p) {
-    const std::int32_t g = this_thread() % 32 / 4, t = this_thread() % 4;
+    const std::int32_t g = ptx::this_thread() % 32 / 4, t = ptx::this_thread() % 4;
     const std::int32_t first = b.t.first[item.chunk], last = b.t.rows[item.chunk] - 1;
     const std::uint32_t rows = ptx::shared_address(b.shared);
     operand = rows + b.t.row_at[first + min(g, last)] + t * (F == Format::bf16 ? 16 : 32);
@@ -218,16 +182,17 @@ struct Sums {
   __device__ void add_bf16(const Unit& u) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const uint4 x = shared_vector(operand + 64 * h);
-      mma_bf16(acc, u.row0[h].x, u.row8[h].x, u.row0[h].y, u.row8[h].y, x.x, x.y);
-      mma_bf16(acc, u.row0[h].z, u.row8[h].z, u.row0[h].w, u.row8[h].w, x.z, x.w);
+      const uint4 x = ptx::shared_vector(operand + 64 * h);
+      ptx::mma_bf16(acc, u.row0[h].x, u.row8[h].x, u.row0[h].y, u.row8[h].y, x.x, x.y);
+      ptx::mma_bf16(acc, u.row0[h].z, u.row8[h].z, u.row0[h].w, u.row8[h].w, x.z, x.w);
     }
     operand += kBlockBytes;
   }
 
   __device__ static void add_word(float (&chain)[4], std::uint32_t w0, std::uint32_t w8, std::uint32_t x0,
                                   std::uint32_t x1) {
-    mma_f16(chain, f16_of_codes(w0), f16_of_codes(w8), f16_of_codes(w0 >> 16), f16_of_codes(w8 >> 16), x0, x1);
+    ptx::mma_f16(chain, ptx::f16_of_codes(w0), ptx::f16_of_codes(w8), ptx::f16_of_codes(w0 >> 16),
+                 ptx::f16_of_codes(w8 >> 16), x0, x1);
   }
 
   // The products of a K block are two chains, so that one does not wait for itself; their sum goes into the fp32 sum.
@@ -235,7 +200,7 @@ struct Sums {
     float chain[4] = {}, other[4] = {};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const uint4 x = shared_vector(operand + 128 * h), y = shared_vector(operand + 128 * h + 16);
+      const uint4 x = ptx::shared_vector(operand + 128 * h), y = ptx::shared_vector(operand + 128 * h + 16);
       add_word(chain, u.row0[h].x, u.row8[h].x, x.x, x.y);
       add_word(other, u.row0[h].y, u.row8[h].y, x.z, x.w);
       add_word(chain, u.row0[h].z, u.row8[h].z, y.x, y.y);
@@ -245,8 +210,9 @@ struct Sums {
     for (int i = 0; i < 4; ++i) chain[i] += other[i];
     operand += 2 * kBlockBytes;
     if constexpr (F == Format::fp8_block) {
-      const float x0 = shared_float(scale0), x1 = shared_float(scale1);
-      const float w0 = shared_float(unit + kUnitBytes + scale_at), w8 = shared_float(unit + kUnitBytes + scale_at + 4);
+      const float x0 = ptx::shared_float(scale0), x1 = ptx::shared_float(scale1);
+      const float w0 = ptx::shared_float(unit + kUnitBytes + scale_at),
+                  w8 = ptx::shared_float(unit + kUnitBytes + scale_at + 4);
       acc[0] = fmaf(chain[0], x0 * w0, acc[0]);
       acc[1] = fmaf(chain[1], x1 * w0, acc[1]);
       acc[2] = fmaf(chain[2], x0 * w8, acc[2]);
@@ -269,13 +235,13 @@ struct Sums {
 
   // Leaves the sum of this warp for item i: [16 rows][8 columns].
   __device__ void leave(const Block& b, std::int32_t i, bool from_start, bool to_end) {
-    const std::int32_t warp = this_thread() / 32;
-    float* to = b.partials() + (i + warp) * kPartialFloats + row_of_lane() * kChunkRows + this_thread() % 4 * 2;
+    const std::int32_t warp = ptx::this_thread() / 32;
+    float* to = b.partials() + (i + warp) * kPartialFloats + row_of_lane() * kChunkRows + ptx::this_thread() % 4 * 2;
     *reinterpret_cast<float2*>(to) = make_float2(acc[0], acc[1]);
     *reinterpret_cast<float2*>(to + 8 * kChunkRows) = make_float2(acc[2], acc[3]);
 #pragma unroll
     for (float& a : acc) a = 0.0f;
-    if (this_thread() % 32 != 0) return;
+    if (ptx::this_thread() % 32 != 0) return;
     if (from_start) b.t.first_warp[i] = static_cast<std::uint8_t>(warp);
     if (to_end) b.t.last_warp[i] = static_cast<std::uint8_t>(warp);
   }

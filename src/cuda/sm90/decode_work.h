@@ -117,7 +117,6 @@ constexpr bool lay_out(DecodeSizes& s, Format format, std::int32_t tokens, std::
 }
 
 constexpr DecodeSizes decode_sizes(const Shape& shape, std::int64_t tokens, std::int32_t top_k, std::int32_t blocks) {
-  constexpr std::int32_t kGoodUnits = 3;
   DecodeSizes s{};
   if (tokens < 1 || tokens * top_k > kDecodeRoutes || blocks < 1) return s;
   const Extents e = extents(shape);
@@ -142,10 +141,8 @@ constexpr DecodeSizes decode_sizes(const Shape& shape, std::int64_t tokens, std:
   s.by_top_k = Divisor::of(top_k);
   s.by_most2 = Divisor::of(s.most2);
   s.by_less2 = Divisor::of(s.most2 - 1);
-  for (std::int32_t units = kMostUnits; units >= kGoodUnits; --units) {
-    if (lay_out(s, shape.format, t, r, r, units)) return s;
-  }
-  for (std::int32_t units = kGoodUnits; units >= kLeastUnits; --units) {
+  if (lay_out(s, shape.format, t, r, r, kMostUnits)) return s;
+  for (std::int32_t units = kMostUnits; units >= kLeastUnits; --units) {
     for (std::int32_t h_rows = r - 1; h_rows >= 1; --h_rows) {
       if (lay_out(s, shape.format, t, r, h_rows, units)) return s;
     }

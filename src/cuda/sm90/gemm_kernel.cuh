@@ -23,8 +23,7 @@ struct Place {
 };
 
 __device__ __forceinline__ Place place_of_block() {
-  std::uint32_t split;
-  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(split));
+  const std::uint32_t split = ptx::cluster_blocks();
   return {split == 1 ? 0 : ptx::cluster_rank(), split};
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -160,5 +161,50 @@ class LayerOnGpu {
   std::unique_ptr<PreparedExperts> prepared;
   std::unique_ptr<cuda::Oracle> oracle;
 };
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+inline sluice::testing::Batch batch_of(const LayerCase& c, std::int64_t tokens, sluice::testing::RoutePattern pattern,
+                                       std::uint64_t seed) {
+  return sluice::testing::random_batch(c.problem().layer, tokens, DType::bf16, pattern, seed);
+}
+
+// All experts, or a third of the time some that follow each other.
+inline SlotRange random_slots(sluice::testing::Random& random, std::int32_t experts) {
+  SlotRange slots{0, experts};
+  if (random.below(3) == 0) {
+    slots.first = random.below(experts);
+    slots.count = 1 + random.below(experts - slots.first);
+  }
+  return slots;
+}
+
+// Every ninth id becomes one that runners skip.
+inline void skip_some(sluice::testing::Random& random, sluice::testing::Batch& batch, std::int32_t experts) {
+  for (SlotId& id : batch.ids) {
+    if (random.below(9) == 0) id = random.below(2) == 0 ? kNoSlot : SlotId{experts + random.below(1000)};
+  }
+}
+
+// Routes output against the sum of the same batch, which is theirs in slot order; route 3 is skipped.
+inline void expect_sum_of_routes(Check& check, const Facade& facade, const LayerCase& c, sluice::testing::Batch batch) {
+  const auto prepared = facade.prepare(c.problem(), c.weights());
+  batch.ids[3] = kNoSlot;
+  sluice::testing::RunOptions options;
+  const auto sum = sluice::testing::run_batch(facade, *prepared, c.problem(), batch, options);
+  options.output = sluice::testing::OutputKind::routes_f32;
+  const auto routes = sluice::testing::run_batch(facade, *prepared, c.problem(), batch, options);
+  std::vector<float> expected(sum.size(), 0.0f);
+  for (std::int64_t r = 0; r < batch.tokens * c.top_k; ++r) {
+    for (std::int64_t h = 0; h < c.hidden; ++h) {
+      const float row = routes[static_cast<std::size_t>(r * c.hidden + h)];
+      if (r == 3) check.expect(row == 0.0f, "a skipped route is not zero");
+      if (r != 3) expected[static_cast<std::size_t>(r / c.top_k * c.hidden + h)] += batch.weights[r] * row;
+    }
+  }
+  check.expect(same_bits(sum, expected), "the sum is not that of the routes in slot order: " + c.text());
+}
 
 }  // namespace sluice::gpu_tests

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -119,10 +118,6 @@ inline double row_norm(const Floats& rows, std::int64_t row, std::int64_t width)
   double sum = 0.0;
   for (std::int64_t c = 0; c < width; ++c) sum += std::pow(static_cast<double>(rows[row * width + c]), 2);
   return std::sqrt(sum);
-}
-
-inline bool same_bits(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // The largest distance of a token in units of its bound; infinity for a NaN, and for zeros that are none.

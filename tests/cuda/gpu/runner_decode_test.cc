@@ -1,7 +1,6 @@
 // The kernel for a few tokens (cuda/sm90/decode.h) wherever it can run, also where the plan would not take it: against
 // the oracle, and blocks that start late.
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,7 +14,6 @@ namespace {
 
 using sluice::testing::Batch;
 using sluice::testing::Random;
-using sluice::testing::random_batch;
 using sluice::testing::RoutePattern;
 
 constexpr std::int32_t kMostRoutes = 32;
@@ -27,14 +25,6 @@ cuda::HopperOptions decode_options(int launches = 1) {
   o.decode = 1;
   o.decode_launches = launches;
   return o;
-}
-
-Batch batch_of(const LayerCase& c, std::int64_t tokens, RoutePattern pattern, std::uint64_t seed) {
-  return random_batch(c.problem().layer, tokens, DType::bf16, pattern, seed);
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 // Up to 32 routes of layers of all kinds, with skipped ids, local ranges, padding and duplicates.
@@ -52,16 +42,10 @@ void random_shapes(Check& check) {
     c.weight_on_input = c.top_k == 1 && random.below(2) == 0;
     c.format.per_channel = random.below(2) == 0;
     c.seed = static_cast<std::uint64_t>(i) + 1;
-    SlotRange slots{0, c.experts};
-    if (random.below(3) == 0) {
-      slots.first = random.below(c.experts);
-      slots.count = 1 + random.below(c.experts - slots.first);
-    }
+    const SlotRange slots = random_slots(random, c.experts);
     const std::int64_t tokens = 1 + random.below(kMostRoutes / c.top_k);
     Batch host = batch_of(c, tokens, kPatterns[random.below(4)], c.seed);
-    for (SlotId& id : host.ids) {
-      if (random.below(9) == 0) id = random.below(2) == 0 ? kNoSlot : SlotId{c.experts + random.below(1000)};
-    }
+    skip_some(random, host, c.experts);
     const std::int32_t valid = random.below(5) == 0 ? random.below(static_cast<std::int32_t>(tokens) + 1) : -1;
     const LayerOnGpu layer(c, decode_options(), slots);
     const DeviceBatch batch(host);
@@ -186,22 +170,7 @@ void routes_output(Check& check) {
     c.recipe = recipe;
     c.hidden = 528;
     c.top_k = 4;
-    const auto prepared = facade.prepare(c.problem(), c.weights());
-    Batch batch = batch_of(c, 7, RoutePattern::zipf, 6);
-    batch.ids[3] = kNoSlot;
-    sluice::testing::RunOptions options;
-    const auto sum = sluice::testing::run_batch(facade, *prepared, c.problem(), batch, options);
-    options.output = sluice::testing::OutputKind::routes_f32;
-    const auto routes = sluice::testing::run_batch(facade, *prepared, c.problem(), batch, options);
-    std::vector<float> expected(sum.size(), 0.0f);
-    for (std::int64_t r = 0; r < batch.tokens * c.top_k; ++r) {
-      for (std::int64_t h = 0; h < c.hidden; ++h) {
-        const float row = routes[static_cast<std::size_t>(r * c.hidden + h)];
-        if (r == 3) check.expect(row == 0.0f, "a skipped route is not zero");
-        if (r != 3) expected[static_cast<std::size_t>(r / c.top_k * c.hidden + h)] += batch.weights[r] * row;
-      }
-    }
-    check.expect(same_bits(sum, expected), "the sum is not that of the routes in slot order: " + c.text());
+    expect_sum_of_routes(check, facade, c, batch_of(c, 7, RoutePattern::zipf, 6));
   }
 }
 

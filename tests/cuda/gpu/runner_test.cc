@@ -9,17 +9,12 @@ namespace {
 
 using sluice::testing::Batch;
 using sluice::testing::Random;
-using sluice::testing::random_batch;
 using sluice::testing::RoutePattern;
 using sluice::testing::WeightLayout;
 
 constexpr ActivationKind kKinds[] = {
     ActivationKind::swiglu,         ActivationKind::geglu_erf,   ActivationKind::geglu_tanh, ActivationKind::swiglu_oai,
     ActivationKind::swiglu_clamped, ActivationKind::swiglu_step, ActivationKind::situ,       ActivationKind::relu2};
-
-Batch batch_of(const LayerCase& c, std::int64_t tokens, RoutePattern pattern, std::uint64_t seed) {
-  return random_batch(c.problem().layer, tokens, DType::bf16, pattern, seed);
-}
 
 void activations(Check& check) {
   for (const Recipe recipe : kRecipes) {
@@ -95,17 +90,11 @@ void random_shapes(Check& check) {
     c.format.static_input = random.below(2) == 0;
     c.format.per_channel = random.below(2) == 0;
     c.seed = static_cast<std::uint64_t>(i) + 1;
-    SlotRange slots{0, c.experts};
-    if (random.below(3) == 0) {
-      slots.first = random.below(c.experts);
-      slots.count = 1 + random.below(c.experts - slots.first);
-    }
+    const SlotRange slots = random_slots(random, c.experts);
     const auto pattern = static_cast<RoutePattern>(random.below(4));
     const std::int64_t tokens = 1 + random.below(i % 6 == 0 ? 300 : 30);
     Batch host = batch_of(c, tokens, pattern, c.seed);
-    for (SlotId& id : host.ids) {
-      if (random.below(9) == 0) id = random.below(2) == 0 ? kNoSlot : SlotId{c.experts + random.below(1000)};
-    }
+    skip_some(random, host, c.experts);
     const std::int32_t valid = random.below(5) == 0 ? random.below(static_cast<std::int32_t>(tokens) + 1) : -1;
     const LayerOnGpu layer(c, {}, slots);
     const DeviceBatch batch(host);
