@@ -20,6 +20,7 @@ class TempFolder {
     static int count = 0;
     path_ = std::filesystem::temp_directory_path() /
             ("sluice-test-" + std::to_string(getpid()) + "-" + std::to_string(count++));
+    std::filesystem::remove_all(path_);  // of a process that was killed, whose number came again
     std::filesystem::create_directories(path_);
   }
   TempFolder(const TempFolder&) = delete;

@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 class FileTest : public ::testing::Test {
  protected:
   FileTest() : folder_(fs::temp_directory_path() / ("sluice_file_test_" + std::to_string(getpid()))) {
+    fs::remove_all(folder_);  // of a process that was killed, whose number came again
     fs::create_directories(folder_);
   }
   ~FileTest() override { fs::remove_all(folder_); }

@@ -29,6 +29,7 @@ std::string new_folder() {
   static std::atomic<int> count{0};
   const std::string name = "sluice-golden-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
   const fs::path path = fs::temp_directory_path() / name;
+  fs::remove_all(path);  // of a process that was killed, whose number came again
   fs::create_directory(path);
   return path.string();
 }
