@@ -2,6 +2,7 @@
 
 #include "cuda/launch.cuh"
 #include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/sync.cuh"
 #include "cuda/route.h"
 #include "cuda/route_input.cuh"
 #include "cuda/route_sort.cuh"
@@ -10,12 +11,27 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kMostThreads = kRouteMostWarps * 32;
-constexpr int kPassThreads = kRoutePassWarps * 32;
+// The GEMM kernel takes items and looks for the tables from its start on, which is not before every block has come
+// here: what an earlier launch left in these two words must be gone by then. One thread of a block.
+__device__ void let_experts_start(const RouteArgs& a) {
+  if (blockIdx.x == 0) {
+    a.ready[a.max_tiles - 1] = 0;
+    if (a.published != nullptr) *a.published = 0;
+    __threadfence();
+  }
+  let_next_kernel_start();
+}
 
+// One thread of block 0, behind a barrier with those that have written the tables.
+__device__ void publish_tables(const RouteArgs& a, std::int32_t tiles) {
+  *a.tile_count = tiles;
+  if (a.published != nullptr) ptx::store_release(a.published, static_cast<std::uint32_t>(tiles) + 1);
+}
+
+// All but the last word, which counts the items taken.
 __device__ void clear_ready(const RouteArgs& a) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.max_tiles; i += step) {
+  const auto step = static_cast<std::int32_t>(gridDim.x * blockDim.x);
+  for (auto i = static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x); i < a.max_tiles - 1; i += step) {
     a.ready[i] = 0;
   }
 }
@@ -29,33 +45,35 @@ struct FewRoutes {
 };
 
 __device__ FewRoutes sort_few(const RouteArgs& a, std::int32_t expert) {
+  constexpr std::int32_t kBits = 6;  // of groups of rows, and of tiles: there are at most 32 of each
   const int lane = threadIdx.x % 32;
   const unsigned same = __match_any_sync(0xFFFFFFFFu, expert);
   const int rank = __popc(same & ((1u << lane) - 1u));
-  const std::int32_t rows = expert >= 0 && rank == 0 ? __popc(same) : 0;
-  const std::int32_t padded = (rows + sm90::kRowGroup - 1) / sm90::kRowGroup * sm90::kRowGroup;
-  const std::int32_t tiles = tiles_of_expert(rows, a.plan.token_tile);
   FewRoutes f;
-  f.rows = rows;
+  f.rows = expert >= 0 && rank == 0 ? __popc(same) : 0;
+  const std::int32_t groups = (f.rows + sm90::kRowGroup - 1) / sm90::kRowGroup;
+  const std::int32_t tiles = tiles_of_expert(f.rows, a.plan.token_tile);
+  // One word a lane, ordered by expert.
+  const std::int32_t mine = (expert + 1) << (2 * kBits) | groups << kBits | tiles, first = (expert + 1) << (2 * kBits);
+  std::int32_t before = 0;
 #pragma unroll
   for (int j = 0; j < 32; ++j) {
-    const std::int32_t other = __shfl_sync(0xFFFFFFFFu, expert, j), other_rows = __shfl_sync(0xFFFFFFFFu, padded, j);
-    const std::int32_t other_tiles = __shfl_sync(0xFFFFFFFFu, tiles, j);
-    f.first_row += other < expert ? other_rows : 0;
-    f.first_tile += other < expert ? other_tiles : 0;
-    f.tiles += other_tiles;
+    const std::int32_t other = __shfl_sync(0xFFFFFFFFu, mine, j);
+    before += other < first ? other & ((1 << (2 * kBits)) - 1) : 0;
   }
+  f.first_row = (before >> kBits) * sm90::kRowGroup;
+  f.first_tile = before & ((1 << kBits) - 1);
+  f.tiles = __reduce_add_sync(0xFFFFFFFFu, tiles);
   if (expert >= 0) f.row = f.first_row + rank;
   return f;
 }
 
 __device__ void write_few_tables(const RouteArgs& a, const FewRoutes& f, std::int32_t expert) {
   const int lane = threadIdx.x % 32;
-  for (std::int32_t i = lane; i < a.max_tiles; i += 32) a.ready[i] = 0;
-  for (std::int32_t i = 0; i < tiles_of_expert(f.rows, a.plan.token_tile); ++i) {
-    a.tiles[f.first_tile + i] = token_tile_of(expert, f.rows, f.first_row, f.first_tile, i, a.plan.token_tile);
-  }
-  if (lane == 0) *a.tile_count = f.tiles;
+  if (f.rows > 0) write_tiles(a, token_tile_of(expert, f.rows, f.first_row, f.first_tile, 0, a.plan.token_tile));
+  __syncwarp();
+  if (lane == 0) publish_tables(a, f.tiles);
+  for (std::int32_t i = lane; i < a.max_tiles - 1; i += 32) a.ready[i] = 0;
   if (lane < a.plan.routes()) a.route_row[lane] = f.row;
   if (a.row_token != nullptr && f.row >= 0) a.row_token[f.row] = lane;
 }
@@ -68,8 +86,7 @@ __global__ void __launch_bounds__(kRouteFewThreads) route_few(const __grid_const
   std::int64_t u = blockIdx.x * (kRouteFewThreads / 32) + threadIdx.x / 32;
   if (u == 0 && a.later != nullptr && lane < a.plan.routes()) ptx::prefetch_line(a.later + lane);
   wait_for_previous_kernel();
-  let_next_kernel_start();  // which looks at the ids, too
-  const std::int32_t expert = expert_of(a, route_range(a, 0, a.plan.routes()), lane);
+  const std::int32_t expert = lane < valid_routes(a) ? expert_of(a, a.ids[lane]) : -1;
   bool sorted = false;
   FewRoutes f;
   for (bool first = true; first || u < total; u += step, first = false) {
@@ -82,6 +99,8 @@ __global__ void __launch_bounds__(kRouteFewThreads) route_few(const __grid_const
     if (bf16) x.load4(bf16_column(block), plain);
     if (!bf16) x.load4(fp8_column(block), v);
     if (!sorted) {
+      if (threadIdx.x == 0) let_experts_start(a);
+      __syncwarp();
       f = sort_few(a, expert);
       sorted = true;
       if (u == 0) write_few_tables(a, f, expert);
@@ -96,132 +115,97 @@ __global__ void __launch_bounds__(kRouteFewThreads) route_few(const __grid_const
   }
 }
 
-// The parts of a block's shared memory.
-struct SortMemory {
-  std::int32_t* counts;  // [warps, count_stride]
-  std::int32_t* rows;    // [experts]
-  std::int32_t* first;   // [experts]
-  std::int32_t* sums;    // [kRouteSums]
-  std::int32_t* local;   // [kRouteLocalRows] rows of the block's own routes
-};
-
-__device__ SortMemory sort_memory(const RouteArgs& a, std::int32_t* shared) {
-  std::int32_t* rows = shared + static_cast<std::int64_t>(a.plan.warps) * a.plan.count_stride();
-  std::int32_t* sums = rows + 2 * a.plan.experts;
-  return {shared, rows, rows + a.plan.experts, sums, sums + kRouteSums};
+// What is left when the counts are there: rows of the experts, tables, rows of the block's own routes.
+__device__ void finish_sort(const RouteArgs& a, const SortMemory& m, const PieceRange& pieces, const OwnRoutes& own) {
+  const std::int32_t tiles = lay_out_experts(a, m, blockIdx.x == 0);
+  if (blockIdx.x == 0 && threadIdx.x == 0) publish_tables(a, tiles);
+  place_routes(a, m, own);
+  if (a.form == InputForm::fp8_dynamic) write_dynamic_scales(a, pieces, own.rows);
 }
 
-// The routes whose input rows a block writes, and where it finds their padded rows again.
-struct OwnRows {
-  std::int64_t first = 0, end = 0;  // routes
-  std::int32_t* local = nullptr;
-  const std::int32_t* rows = nullptr;
-
-  __device__ void write(const RouteArgs& a, std::int64_t r, std::int32_t row) const {
-    if (r < first || r >= end) return;
-    a.route_row[r] = row;
-    if (a.row_token != nullptr && row >= 0) a.row_token[row] = static_cast<std::int32_t>(r);
-    if (local != nullptr) local[r - first] = row;
-  }
-};
-
-__device__ OwnRows own_rows(const RouteArgs& a, const SortMemory& m, std::int64_t first_token,
-                            std::int64_t last_token) {
-  OwnRows own;
-  own.first = first_token * a.plan.top_k;
-  own.end = last_token * a.plan.top_k;
-  own.local = own.end - own.first <= kRouteLocalRows ? m.local : nullptr;
-  own.rows = own.local != nullptr ? own.local : a.route_row + own.first;
-  return own;
-}
-
-// Equal numbers of pieces for each block, in the order of the tokens.
-__device__ PieceRange even_share(const RouteArgs& a) {
-  const std::uint32_t of_token = pieces_of_token(a.k_blocks);
-  const auto total = static_cast<std::uint32_t>(a.plan.tokens) * of_token;
-  const std::uint32_t each = (total + gridDim.x - 1) / gridDim.x, begin = each * blockIdx.x;
-  PieceRange p;
-  p.divisor = of_token;
-  if (begin >= total) return p;
-  const std::uint32_t first = begin / of_token;
-  p.first_token = first;
-  p.begin = begin - first * of_token;
-  p.end = (begin + each < total ? begin + each : total) - first * of_token;
-  return p;
-}
-
-// Every block sorts all routes; block 0 writes the tables; each block writes its share of the input rows.
-__global__ void __launch_bounds__(kMostThreads, 1) route_one_pass(const __grid_constant__ RouteArgs a) {
-  extern __shared__ std::int32_t shared[];
+// Every block counts all routes; block 0 writes the tables; each block writes its share of the input rows.
+template <Source Kind>
+__global__ void __launch_bounds__(kRouteMostThreads, 1) route_one_pass(const __grid_constant__ RouteArgs a) {
+  extern __shared__ std::int64_t shared[];
   wait_for_previous_kernel();
-  let_next_kernel_start();  // which looks at the ids, too
+  if (threadIdx.x == blockDim.x - 1) let_experts_start(a);
   const SortMemory m = sort_memory(a, shared);
-  const RouteRange all = route_range(a, 0, a.plan.routes());
-  const PieceRange pieces = even_share(a);
-  bring_pieces_near(a, pieces);
-  clear_ready(a);
-  for (std::int64_t i = threadIdx.x * 32; blockIdx.x == 0 && a.later != nullptr && i < a.plan.routes();
-       i += blockDim.x * 32) {
-    ptx::prefetch_line(a.later + i);
-  }
-  count_routes(a, all, m.counts);
-  add_up_warps(a, m.counts, m.rows);
-  lay_out_experts(a, m.sums, blockIdx.x == 0, m.rows, m.first);
+  const PieceRange pieces = a.plan.block_tokens > 0 ? whole_tokens(a) : even_share(a);
   // Several blocks may write the routes of one token: the same values.
-  const std::int64_t last = pieces.begin < pieces.end ? pieces.first_token + pieces.at(pieces.end - 1).token + 1 : 0;
-  const OwnRows own = own_rows(a, m, pieces.first_token, last);
-  place_routes(a, all, m.counts, m.first, [&](std::int64_t r, std::int32_t row) { own.write(a, r, row); });
-  write_input(a, pieces, own.rows, last);
-}
-
-__device__ RouteRange block_range(const RouteArgs& a) {
-  const std::int64_t first = blockIdx.x * a.plan.block_tokens;
-  const std::int64_t last = first + a.plan.block_tokens < a.plan.tokens ? first + a.plan.block_tokens : a.plan.tokens;
-  return route_range(a, (first < last ? first : last) * a.plan.top_k, last * a.plan.top_k);
+  const OwnRoutes own(a, m, pieces.first_token, pieces.first_token + pieces.tokens);
+  write_input<Kind>(a, pieces, own.rows, [&] {
+    clear_counts(a, m);
+    for_routes(a, 0, static_cast<std::int32_t>(a.plan.routes()), [&](std::int32_t r, std::int32_t expert) {
+      if (expert >= 0) atomicAdd((r < own.begin ? m.before : m.rest) + expert, 1);
+      own.keep(r, expert);
+    });
+    clear_ready(a);
+    const std::int64_t line = (blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x) * 32;
+    if (a.later != nullptr && line < a.plan.routes()) ptx::prefetch_line(a.later + line);
+    __syncthreads();
+    finish_sort(a, m, pieces, own);
+  });
 }
 
 // scratch[block, e] = routes of the block's tokens.
-__global__ void __launch_bounds__(kPassThreads, 2) route_count(const __grid_constant__ RouteArgs a) {
-  extern __shared__ std::int32_t shared[];
+__global__ void __launch_bounds__(kRouteMostThreads, 1) route_count(const __grid_constant__ RouteArgs a) {
+  extern __shared__ std::int64_t shared[];
   wait_for_previous_kernel();
-  let_next_kernel_start();  // which counts once more meanwhile
+  let_next_kernel_start();  // which reads the ids meanwhile
   const SortMemory m = sort_memory(a, shared);
+  const PieceRange pieces = whole_tokens(a);
+  const OwnRoutes own(a, m, pieces.first_token, pieces.first_token + pieces.tokens);
+  clear_counts(a, m);
   clear_ready(a);
-  count_routes(a, block_range(a), m.counts);
-  add_up_warps(a, m.counts, m.rows);
+  for_routes(a, own.begin, own.end, [&](std::int32_t, std::int32_t expert) {
+    if (expert >= 0) atomicAdd(m.rest + expert, 1);
+  });
+  __syncthreads();
   for (std::int32_t e = threadIdx.x; e < a.plan.experts; e += blockDim.x) {
-    a.scratch[static_cast<std::int64_t>(blockIdx.x) * a.plan.experts + e] = m.rows[e];
+    a.scratch[static_cast<std::int64_t>(blockIdx.x) * a.plan.experts + e] = m.rest[e];
   }
 }
 
 // Each block finds the places of its routes from the counts of all blocks; block 0 writes the tables.
-__global__ void __launch_bounds__(kPassThreads, 2) route_place(const __grid_constant__ RouteArgs a) {
-  extern __shared__ std::int32_t shared[];
-  let_next_kernel_start();
+template <Source Kind>
+__global__ void __launch_bounds__(kRouteMostThreads, 1) route_place(const __grid_constant__ RouteArgs a) {
+  extern __shared__ std::int64_t shared[];
   const SortMemory m = sort_memory(a, shared);
-  const RouteRange range = block_range(a);
-  count_routes(a, range, m.counts);  // route_count lets this kernel start once it has waited for the ids
-  add_up_warps(a, m.counts, m.rows);
-  wait_for_previous_kernel();
-  add_up_blocks(a, m.rows, m.first);
-  std::int32_t* before = m.first;
-  lay_out_experts(a, m.sums, blockIdx.x == 0, m.rows, m.rows);
-  for (std::int32_t e = threadIdx.x; e < a.plan.experts; e += blockDim.x) before[e] += m.rows[e];
-  __syncthreads();
-  const std::int64_t first = range.begin / a.plan.top_k, last = range.end / a.plan.top_k;
-  const OwnRows own = own_rows(a, m, first, last);
-  place_routes(a, range, m.counts, before, [&](std::int64_t r, std::int32_t row) { own.write(a, r, row); });
-  const auto tokens = static_cast<std::uint32_t>(last - first);
-  write_input(a, {0, tokens * pieces_of_token(a.k_blocks), first, tokens > 0 ? tokens : 1, true}, own.rows, last);
+  const PieceRange pieces = whole_tokens(a);
+  const OwnRoutes own(a, m, pieces.first_token, pieces.first_token + pieces.tokens);
+  write_input<Kind>(a, pieces, own.rows, [&] {
+    // route_count lets this kernel start once it has waited for the ids.
+    clear_counts(a, m);
+    wait_for_previous_kernel();
+    if (threadIdx.x == blockDim.x - 1) let_experts_start(a);
+    for_routes(a, own.begin, own.end, [&](std::int32_t r, std::int32_t expert) { own.keep(r, expert); });
+    add_up_blocks(a, m);
+    finish_sort(a, m, pieces, own);
+  });
+}
+
+// The instance of a kernel for what the rows are made of.
+using RouteKernel = void (*)(RouteArgs);
+
+RouteKernel one_pass_kernel(Source kind) {
+  if (kind == Source::codes) return route_one_pass<Source::codes>;
+  return kind == Source::bf16 ? route_one_pass<Source::bf16> : route_one_pass<Source::quantised>;
+}
+
+RouteKernel place_kernel(Source kind) {
+  if (kind == Source::codes) return route_place<Source::codes>;
+  return kind == Source::bf16 ? route_place<Source::bf16> : route_place<Source::quantised>;
 }
 
 }  // namespace
 
 cudaError_t prepare_route() {
-  for (auto* kernel : {route_one_pass, route_count, route_place}) {
-    const cudaError_t status =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kRouteSharedBytes));
-    if (status != cudaSuccess) return status;
+  for (const Source kind : {Source::bf16, Source::quantised, Source::codes}) {
+    for (const RouteKernel kernel : {one_pass_kernel(kind), place_kernel(kind), RouteKernel{route_count}}) {
+      const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                      static_cast<int>(kRouteSharedBytes));
+      if (status != cudaSuccess) return status;
+    }
   }
   return cudaSuccess;
 }
@@ -231,9 +215,10 @@ cudaError_t launch_route(const RouteArgs& a, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(a.plan.blocks)), block(static_cast<unsigned>(a.plan.threads));
   const auto shared = static_cast<std::size_t>(a.plan.shared_bytes());
   if (a.plan.few) return launch_dependent(route_few, grid, block, 0, stream, a);
-  if (a.plan.one_pass) return launch_dependent(route_one_pass, grid, block, shared, stream, a);
+  const Source kind = a.codes != nullptr ? Source::codes : a.form == InputForm::bf16 ? Source::bf16 : Source::quantised;
+  if (a.plan.one_pass) return launch_dependent(one_pass_kernel(kind), grid, block, shared, stream, a);
   cudaError_t status = launch_dependent(route_count, grid, block, shared, stream, a);
-  if (status == cudaSuccess) status = launch_dependent(route_place, grid, block, shared, stream, a);
+  if (status == cudaSuccess) status = launch_dependent(place_kernel(kind), grid, block, shared, stream, a);
   return status;
 }
 

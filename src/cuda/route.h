@@ -48,6 +48,7 @@ struct RouteArgs {
   std::int32_t* scratch = nullptr;     // plan.scratch_bytes()
   std::int32_t* route_row = nullptr;   // out [T, k]: padded row of each route, -1 where it is skipped
   std::int32_t* tile_count = nullptr;  // out [1]
+  std::uint32_t* published = nullptr;  // out [1]: RouteTables::published, or nullptr
   sm90::TokenTile* tiles = nullptr;    // out [max_tiles]
   std::int32_t max_tiles = 0;
   std::uint32_t* ready = nullptr;  // out [max_tiles] zeros

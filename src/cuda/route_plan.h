@@ -12,7 +12,7 @@
 
 namespace sluice::cuda {
 
-inline constexpr std::int32_t kRouteSums = 33;         // ints
+inline constexpr std::int32_t kRouteSums = 32;         // pairs of ints, one a warp
 inline constexpr std::int32_t kRouteLocalRows = 2048;  // routes whose rows a block keeps in shared memory
 
 struct RoutePlan {
@@ -20,42 +20,32 @@ struct RoutePlan {
   std::int32_t top_k = 1;        // k
   std::int32_t experts = 0;      // E_local
   std::int32_t token_tile = 16;  // sm90::Plan::token_tile
-  std::int32_t warps = 1;        // that sort, of a block
-  std::int32_t threads = 256;    // of a block
+  std::int32_t threads = 512;    // of a block
   std::int32_t blocks = 1;
-  std::int64_t block_tokens = 0;  // several passes: tokens of each block but the last
+  std::int64_t block_tokens = 0;  // whole tokens of each block but the last; 0 = an equal share of all K blocks
   bool few = false;               // one launch in which every warp sorts all routes in its registers
-  bool one_pass = true;           // one launch in which every block sorts all routes
+  bool one_pass = true;           // one launch in which every block counts all routes
 
   constexpr std::int64_t routes() const { return tokens * top_k; }
-  // Counts of (warp, expert) lie so that the warps' counts of one expert are in different banks.
-  constexpr std::int32_t count_stride() const { return experts | 1; }
-  // Those counts; rows and first row of each expert; sums; rows of the block's own routes.
-  constexpr std::int64_t shared_bytes() const {
-    return (static_cast<std::int64_t>(warps) * count_stride() + 2 * experts + kRouteSums + kRouteLocalRows) * 4;
-  }
+  // Sums; two counts of each expert; rows of the block's own routes.
+  constexpr std::int64_t shared_bytes() const { return (2 * kRouteSums + 2 * experts + kRouteLocalRows) * 4; }
   constexpr std::size_t scratch_bytes() const {  // counts of (block, expert)
     return one_pass ? 0 : static_cast<std::size_t>(experts) * blocks * 4;
   }
 };
 
-inline constexpr std::int32_t kRouteMostWarps = 32;
-inline constexpr std::int32_t kRoutePassWarps = 16;  // most of a block in several passes, where two share a processor
+inline constexpr std::int32_t kRouteMostThreads = 1024;
 inline constexpr std::int64_t kRouteSharedBytes = 200 * 1024;
 inline constexpr std::int32_t kRouteMostExperts =
-    static_cast<std::int32_t>((kRouteSharedBytes / 4 - kRouteSums - kRouteLocalRows - 1) / 3);
-// Sorting this many routes in every block costs less than the launches that it saves.
-inline constexpr std::int64_t kRouteOnePassRoutes = 2048;
-inline constexpr std::int64_t kRouteUnitsPerBlock = 16;  // K blocks of a row
-inline constexpr std::int64_t kRouteCounts = 1 << 16;    // of (block, expert), which every block adds up
-inline constexpr std::int64_t kRouteFewRoutes = 32;      // a lane each
+    static_cast<std::int32_t>((kRouteSharedBytes / 4 - 2 * kRouteSums - kRouteLocalRows) / 2);
+// Counting this many routes in every block costs less than a launch that shares the counting out.
+inline constexpr std::int64_t kRouteOnePassRoutes = 65536;
+inline constexpr std::int64_t kRouteSmallRoutes = 2048;   // half of the threads count these as fast
+inline constexpr std::int64_t kRouteColumnTokens = 1024;  // from here on image and input do not fit in L2 together
+inline constexpr std::int64_t kRouteUnitsPerBlock = 16;   // K blocks of a row
+inline constexpr std::int64_t kRouteCounts = 1 << 16;     // of (block, expert), which every block adds up
+inline constexpr std::int64_t kRouteFewRoutes = 32;       // a lane each
 inline constexpr std::int32_t kRouteFewThreads = 128;
-
-constexpr std::int32_t fitting_warps(std::int64_t wanted, std::int32_t experts) {
-  const std::int64_t fitting =
-      (kRouteSharedBytes / 4 - kRouteSums - kRouteLocalRows - 2 * experts) / std::max(experts | 1, 1);
-  return static_cast<std::int32_t>(std::clamp<std::int64_t>(std::min(wanted, fitting), 1, kRouteMostWarps));
-}
 
 // `whole_rows`: the input needs a scale of each row from all of it (fp8-tensor without a static one), or is quantised
 // already; then not by the kernel for a few routes.
@@ -67,14 +57,16 @@ constexpr RoutePlan route_plan(std::int64_t tokens, std::int32_t top_k, std::int
   p.experts = experts;
   p.token_tile = token_tile;
   p.one_pass = p.routes() <= kRouteOnePassRoutes;
-  p.warps = fitting_warps(p.one_pass ? (p.routes() + 31) / 32 : kRoutePassWarps, experts);
-  p.threads = std::max(p.warps, 16) * 32;
+  p.threads = p.routes() <= kRouteSmallRoutes ? kRouteMostThreads / 2 : kRouteMostThreads;
   const std::int64_t units = tokens * k_blocks;
-  const std::int64_t useful = p.one_pass ? (units + kRouteUnitsPerBlock - 1) / kRouteUnitsPerBlock : tokens;
-  const std::int64_t most =
-      p.one_pass ? processors : std::clamp<std::int64_t>(kRouteCounts / experts, 16, 2 * processors);
+  const bool by_column = !p.one_pass || tokens >= kRouteColumnTokens;
+  const std::int64_t useful = by_column ? tokens : (units + kRouteUnitsPerBlock - 1) / kRouteUnitsPerBlock;
+  const std::int64_t counted = p.one_pass ? processors : std::max<std::int64_t>(kRouteCounts / experts, 16);
+  const std::int64_t most = std::min<std::int64_t>(counted, processors);
   p.blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(useful, 1, most));
-  p.block_tokens = (tokens + p.blocks - 1) / p.blocks;
+  // Blocks that share a token need their rows in shared memory.
+  const bool local = p.routes() / p.blocks + 4 * top_k <= kRouteLocalRows;
+  if (by_column || !local) p.block_tokens = (tokens + p.blocks - 1) / p.blocks;
   if (p.routes() <= kRouteFewRoutes && !whole_rows) {
     p.few = true;
     p.threads = kRouteFewThreads;
@@ -85,7 +77,7 @@ constexpr RoutePlan route_plan(std::int64_t tokens, std::int32_t top_k, std::int
 
 // How many token tiles an expert with `rows` rows has.
 constexpr std::int32_t tiles_of_expert(std::int32_t rows, std::int32_t token_tile) {
-  return static_cast<std::int32_t>(sm90::ceil_div(rows, token_tile));
+  return (rows + token_tile - 1) / token_tile;
 }
 
 // Tile i of an expert whose first padded row is `row` and whose first tile is tile `first` of the list.

@@ -14,12 +14,13 @@ inline constexpr int kChunkLanes = 8;   // of a K block
 // next, so that all blocks write the same part of the image, where neighbouring tokens meet in memory.
 struct PieceRange {
   std::uint32_t begin = 0, end = 0;
+  std::uint32_t tokens = 0;  // that have pieces in it
   std::int64_t first_token = 0;
   std::uint32_t divisor = 1;  // tokens of the share by column, else pieces of a token
   bool by_column = false;
 
   struct Place {
-    std::int64_t token;  // from first_token on
+    std::uint32_t token;  // from first_token on
     std::int32_t group;
   };
   __device__ Place at(std::uint32_t piece) const {
@@ -32,32 +33,37 @@ __host__ __device__ inline std::uint32_t pieces_of_token(std::int32_t k_blocks) 
   return static_cast<std::uint32_t>((k_blocks + kPieceBlocks - 1) / kPieceBlocks);
 }
 
-// Scales of whole rows, of tokens [first, last). rows [.., k] from first on.
-__device__ inline void write_dynamic_scales(const RouteArgs& a, std::int64_t first, std::int64_t last,
-                                            const std::int32_t* rows) {
+// Equal numbers of pieces for each block, in the order of the tokens.
+__device__ inline PieceRange even_share(const RouteArgs& a) {
+  PieceRange p;
+  p.divisor = pieces_of_token(a.k_blocks);
+  const auto total = static_cast<std::uint32_t>(a.plan.tokens) * p.divisor;
+  const std::uint32_t each = (total + gridDim.x - 1) / gridDim.x, begin = each * blockIdx.x;
+  if (begin >= total) return p;
+  p.first_token = begin / p.divisor;
+  p.begin = begin % p.divisor;
+  p.end = p.begin + min(each, total - begin);
+  p.tokens = (p.end - 1) / p.divisor + 1;
+  return p;
+}
+
+__device__ inline PieceRange whole_tokens(const RouteArgs& a) {
+  const std::int64_t first = min(blockIdx.x * a.plan.block_tokens, a.plan.tokens);
+  const auto tokens = static_cast<std::uint32_t>(min(a.plan.block_tokens, a.plan.tokens - first));
+  return {0, tokens * pieces_of_token(a.k_blocks), tokens, first, tokens > 0 ? tokens : 1, true};
+}
+
+// Scales of the rows of a block's tokens; rows [.., k].
+__device__ inline void write_dynamic_scales(const RouteArgs& a, const PieceRange& range, const std::int32_t* rows) {
   const int lane = threadIdx.x % 32;
-  for (std::int64_t t = first + threadIdx.x / 32; t < last; t += blockDim.x / 32) {
-    const std::int32_t* row = rows + (t - first) * a.plan.top_k;
-    const float scale = dynamic_scale(a, InputRow(a, t));
+  for (std::uint32_t t = threadIdx.x / 32; t < range.tokens; t += blockDim.x / 32) {
+    const std::int32_t* row = rows + t * a.plan.top_k;
+    const float scale = dynamic_scale(a, InputRow(a, range.first_token + t));
     for (std::int32_t s = lane; s < a.plan.top_k; s += 32) {
       if (row[s] >= 0) a.scales[row[s]] = scale;
     }
   }
   __syncthreads();
-}
-
-// Has the pieces of a block on their way from memory while it sorts.
-__device__ inline void bring_pieces_near(const RouteArgs& a, const PieceRange& range) {
-  constexpr std::uint32_t kLineColumns = 64;
-  if (a.hidden == nullptr) return;
-  const std::uint32_t columns = kPieceBlocks * (a.form == InputForm::bf16 ? 64 : 128), lines = columns / kLineColumns;
-  for (std::uint32_t i = range.begin * lines + threadIdx.x; i < range.end * lines; i += blockDim.x) {
-    const PieceRange::Place at = range.at(i / lines);
-    const std::int64_t column = at.group * std::int64_t{columns} + i % lines * kLineColumns;
-    const auto* row =
-        static_cast<const __nv_bfloat16*>(a.hidden) + (range.first_token + at.token) * a.hidden_row_stride;
-    if (column < a.width) ptx::prefetch_line(row + column);
-  }
 }
 
 enum class Source : std::uint8_t {
@@ -66,6 +72,16 @@ enum class Source : std::uint8_t {
   codes,      // is e4m3 already
 };
 
+// 16 bytes of a row whose address does not allow more, or with fewer than that left of it: the first `left` elements,
+// then zeros. Rare, and kept out of the way of the code that runs always.
+template <class Element>
+__device__ __noinline__ uint4 load_single(const Element* from, std::int64_t left) {
+  alignas(16) Element e[16 / sizeof(Element)];
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(16 / sizeof(Element)); ++i) e[i] = i < left ? from[i] : Element{};
+  return *reinterpret_cast<const uint4*>(e);
+}
+
 // What a lane reads for the 16 bytes of the image that it writes of a piece.
 template <Source Kind>
 struct Chunk {
@@ -73,30 +89,15 @@ struct Chunk {
   static constexpr int kColumns = Kind == Source::bf16 ? 8 : 16;
   uint4 v[kVectors];
 
-  // Codes of a row, zeros behind its width.
-  __device__ void load(const std::uint8_t* row, std::int64_t width, std::int64_t column, bool vector) {
-    if (vector && column + kColumns <= width) {
-      v[0] = *reinterpret_cast<const uint4*>(row + column);
-      return;
-    }
-    alignas(16) std::uint8_t e[kColumns];
-    for (int i = 0; i < kColumns; ++i) e[i] = column + i < width ? row[column + i] : std::uint8_t{0};
-    v[0] = *reinterpret_cast<const uint4*>(e);
-  }
-
-  // `vector`: the row can be read 16 bytes at a time.
-  __device__ void load(const InputRow& x, std::int64_t column, bool vector) {
-    if (vector && column + kColumns <= x.width) {
+  // Columns of a row, zeros behind its width. `vector`: the row can be read 16 bytes at a time.
+  template <class Element>
+  __device__ void load(const Element* row, std::int64_t width, std::int64_t column, bool vector) {
+    constexpr int kEach = 16 / sizeof(Element);
+    const bool wide = vector && column + kColumns <= width;
 #pragma unroll
-      for (int i = 0; i < kVectors; ++i) v[i] = *reinterpret_cast<const uint4*>(x.data + column + 8 * i);
-      return;
-    }
     for (int i = 0; i < kVectors; ++i) {
-      alignas(16) __nv_bfloat16 e[8];
-      for (int j = 0; j < 8; ++j) {
-        e[j] = column + 8 * i + j < x.width ? x.data[column + 8 * i + j] : __float2bfloat16(0.0f);
-      }
-      v[i] = *reinterpret_cast<const uint4*>(e);
+      const Element* from = row + column + i * kEach;
+      v[i] = wide ? *reinterpret_cast<const uint4*>(from) : load_single(from, width - column - i * kEach);
     }
   }
 
@@ -181,53 +182,64 @@ __device__ inline void write_piece(const RouteArgs& a, const Chunk<Kind>& chunk,
   }
 }
 
+// What a warp loads before it writes the first of it.
 template <Source Kind>
-__device__ inline void write_pieces(const RouteArgs& a, const PieceRange& range, const std::int32_t* rows) {
-  constexpr int kAhead = Kind == Source::quantised ? 2 : 4;  // pieces that a warp loads before it writes the first
-  const int lane = threadIdx.x % 32;
-  const std::uint32_t warps = blockDim.x / 32;
+struct PieceBatch {
+  static constexpr int kPieces = Kind == Source::quantised ? 2 : 4;
+  Chunk<Kind> chunk[kPieces];
+  float weight[kPieces];
+  PieceRange::Place at[kPieces];
+
+  __device__ void load(const RouteArgs& a, const PieceRange& range, std::uint32_t base, bool vector) {
+    const std::uint32_t warps = blockDim.x / 32;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      const std::uint32_t piece = base + i * warps;
+      if (piece >= range.end) break;
+      at[i] = range.at(piece);
+      const std::int64_t token = range.first_token + at[i].token;
+      const std::int64_t column = (at[i].group * std::int64_t{32} + lane) * Chunk<Kind>::kColumns;
+      if constexpr (Kind == Source::codes) {
+        chunk[i].load(a.codes + token * a.code_row_stride, a.width, column, vector);
+      } else {
+        const InputRow x(a, token);
+        chunk[i].load(x.data, x.width, column, vector);
+        weight[i] = x.weight;
+      }
+    }
+  }
+
+  // rows [.., k] of the range's tokens.
+  __device__ void write(const RouteArgs& a, const PieceRange& range, std::uint32_t base, const std::int32_t* rows) {
+    const std::uint32_t warps = blockDim.x / 32;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (base + i * warps >= range.end) break;
+      if (Kind != Source::codes && a.input_weights != nullptr) chunk[i].multiply(weight[i]);
+      const std::int32_t row = lane < a.plan.top_k ? rows[at[i].token * a.plan.top_k + lane] : -1;
+      write_piece<Kind>(a, chunk[i], range.first_token + at[i].token, at[i].group, row);
+    }
+  }
+};
+
+// Writes the pieces of `range` into `rows` [.., k], which sort() of the whole block makes; it is called when the first
+// pieces are on their way.
+template <Source Kind, class Sort>
+__device__ inline void write_input(const RouteArgs& a, const PieceRange& range, const std::int32_t* rows, Sort sort) {
   constexpr bool codes = Kind == Source::codes;
   const std::int64_t row_bytes = codes ? a.code_row_stride : 2 * a.hidden_row_stride;
   const void* input = codes ? a.codes : a.hidden;
   const bool vector = row_bytes % 16 == 0 && reinterpret_cast<std::uintptr_t>(input) % 16 == 0;
-  for (std::uint32_t base = range.begin + threadIdx.x / 32; base < range.end; base += warps * kAhead) {
-    Chunk<Kind> chunk[kAhead];
-    std::int32_t row[kAhead];
-    PieceRange::Place at[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const std::uint32_t piece = base + i * warps;
-      row[i] = -1;
-      if (piece >= range.end) continue;
-      at[i] = range.at(piece);
-      if (lane < a.plan.top_k) row[i] = rows[at[i].token * a.plan.top_k + lane];
-      at[i].token += range.first_token;
-      const std::int64_t column = (at[i].group * std::int64_t{32} + lane) * Chunk<Kind>::kColumns;
-      if constexpr (codes) {
-        chunk[i].load(a.codes + at[i].token * a.code_row_stride, a.width, column, vector);
-      } else {
-        const InputRow x(a, at[i].token);
-        chunk[i].load(x, column, vector);
-        if (x.weighted) chunk[i].multiply(x.weight);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (base + i * warps < range.end) write_piece<Kind>(a, chunk[i], at[i].token, at[i].group, row[i]);
-    }
-  }
-}
-
-// Writes the pieces of `range`, all of tokens [first_token, last_token). rows [.., k] from first_token on.
-__device__ inline void write_input(const RouteArgs& a, const PieceRange& range, const std::int32_t* rows,
-                                   std::int64_t last_token) {
-  if (a.form == InputForm::fp8_dynamic) write_dynamic_scales(a, range.first_token, last_token, rows);
-  if (a.codes != nullptr) {
-    write_pieces<Source::codes>(a, range, rows);
-  } else if (a.form == InputForm::bf16) {
-    write_pieces<Source::bf16>(a, range, rows);
-  } else {
-    write_pieces<Source::quantised>(a, range, rows);
+  const std::uint32_t step = blockDim.x / 32 * PieceBatch<Kind>::kPieces;
+  bool sorted = false;
+  for (std::uint32_t base = range.begin + threadIdx.x / 32; !sorted || base < range.end; base += step) {
+    PieceBatch<Kind> batch;
+    batch.load(a, range, base, vector);
+    if (!sorted) sort();
+    sorted = true;
+    batch.write(a, range, base, rows);
   }
 }
 

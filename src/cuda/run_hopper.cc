@@ -70,6 +70,7 @@ RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunS
   a.scratch = r.route_scratch;
   a.route_row = r.route_row;
   a.tile_count = r.tile_count;
+  a.published = r.published;
   a.tiles = r.tiles;
   a.max_tiles = s.max_tiles();
   a.ready = r.ready;
@@ -84,7 +85,7 @@ sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, co
   a.shape = s.shape;
   a.plan = s.plan;
   a.weights = experts.packed;
-  a.routes = {r.tile_count, r.tiles, s.max_tiles(), r.ready};
+  a.routes = {r.tile_count, r.tiles, s.max_tiles(), r.ready, r.published};
   if (s.route().few) {
     a.few = {reinterpret_cast<const std::int32_t*>(run.ids), static_cast<std::int32_t>(s.routes()), run.slots.first};
   }

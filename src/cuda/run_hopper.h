@@ -35,6 +35,7 @@ struct RunScratch {
   std::int32_t* route_row = nullptr;   // [T, k]
   std::int32_t* row_token = nullptr;   // [P], direct
   std::int32_t* tile_count = nullptr;  // [1]
+  std::uint32_t* published = nullptr;  // [1]
   sm90::TokenTile* tiles = nullptr;    // [max_tiles]
   std::uint32_t* ready = nullptr;      // [max_tiles]
   std::uint8_t* x = nullptr;           // image
@@ -59,6 +60,7 @@ RunScratch make_scratch(const RunSizes& s, Make make) {
   r.route_row = static_cast<std::int32_t*>(make(static_cast<std::size_t>(s.routes()) * 4));
   r.row_token = static_cast<std::int32_t*>(make(s.top_k == 1 ? padded * 4 : 0));
   r.tile_count = static_cast<std::int32_t*>(make(4));
+  r.published = static_cast<std::uint32_t*>(make(4));
   r.tiles = static_cast<sm90::TokenTile*>(make(tiles * sizeof(sm90::TokenTile)));
   r.ready = static_cast<std::uint32_t*>(make(tiles * 4));
   r.x = static_cast<std::uint8_t*>(make(static_cast<std::size_t>(e.k_blocks1) * padded * sm90::kBlockBytes));

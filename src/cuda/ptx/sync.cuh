@@ -144,6 +144,10 @@ __device__ __forceinline__ void add_release(std::uint32_t* flag, std::uint32_t v
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ void store_release(std::uint32_t* flag, std::uint32_t value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
 // Adds 1 to counters[at] and returns what was there; orders nothing. As an addition the compiler would make it for all
 // lanes of a warp at once and share out the answer; this one has a bound, which is never reached. The address is made
 // here anew: the loaders have no registers to keep it.
@@ -176,6 +180,13 @@ __device__ __forceinline__ void wait_for_count(const std::uint32_t* flag, std::u
   while (load_relaxed(flag) < value) {
   }
   load_acquire(flag);
+}
+
+// The same until the flag is not 0; returns what it is.
+__device__ __forceinline__ std::uint32_t wait_for_value(const std::uint32_t* flag) {
+  while (load_relaxed(flag) == 0) {
+  }
+  return load_acquire(flag);
 }
 
 // ---- Dependent launch -----------------------------------------------------------------------------------------------

@@ -50,6 +50,12 @@ __device__ __forceinline__ void init_barriers(std::uint32_t base, std::uint32_t 
   ptx::fence_mbarrier_init();
 }
 
+// Until the routing kernel has ended: everything but the tables. The next kernel relies on that, too.
+__device__ __forceinline__ void wait_for_rows() {
+  ptx::wait_for_previous_kernel();
+  ptx::allow_next_kernel();
+}
+
 // K blocks of a stage.
 template <int NT>
 __device__ __forceinline__ std::int32_t stage_blocks(const GemmSide& side) {
@@ -92,10 +98,11 @@ __device__ __forceinline__ void load_weights(const GemmArgs& args, const Place& 
     for (WorkItem w; items.expect(), items.next(w);) load_weights_of<NT, F>(args, w, place, base, ring);
     return;
   }
+  WorkCursor at(args);
   const WorkList work(args);
   ItemWriter<NT> queue(base);
   const auto put = [&](const WorkItem& w) { place.split > 1 ? queue.put(w, w) : queue.put(w); };
-  for (WorkCursor at(args); at.index() < work.total(); at.next()) {
+  for (; at.index() < work.total(); at.next()) {
     const WorkItem w = work.item(at.index());
     put(w);
     load_weights_of<NT, F>(args, w, place, base, ring);
@@ -224,11 +231,11 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
     const auto item = static_cast<std::int32_t>(blockIdx.x / place.split);
     if (args.few.count > 0 && warp == kConsumers / 32) bring_item_near(args, item, place.rank, place.split, shared);
   }
-  ptx::wait_for_previous_kernel();
-  ptx::allow_next_kernel();
   if (warp >= kConsumers / 32) {
     ptx::registers_shrink<NT == kWideTokens ? 40 : 72>();
     const std::int32_t role = warp - kConsumers / 32;
+    // Those that load weights and take items wait for the tables only.
+    if (role != 0 && !(NT == kWideTokens && role == 3)) wait_for_rows();
     const bool staged = F != Format::fp8_tensor || args.h_f32 == nullptr;
     if constexpr (SharedLayout<NT>::kPaired) {
       if (role == 0 && lane == 0) load_weights_paired<F>(args, place.rank, shared, base);
@@ -245,6 +252,7 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
     }
   } else {
     ptx::registers_grow<NT == kWideTokens ? 232 : 216>();
+    wait_for_rows();
     // The shuffle again: and not computed anew inside of loops.
     const std::uint32_t known = NT == kWideTokens ? __shfl_sync(0xffffffffu, base, 0) : base;
     const Consumer c{shared, known, warp / 4, warp % 4, lane};

@@ -26,7 +26,7 @@ class PairList {
   using S = SharedLayout<128>;
 
   __device__ explicit PairList(const GemmArgs& args) : args_(args) {
-    const std::int32_t tiles = __ldg(args.routes.tile_count);
+    const std::int32_t tiles = wait_for_tables(args.routes);
     first_ = args.run_first ? tiles * slots(0) : 0;
     total_ = first_ + (args.run_second ? tiles * slots(1) : 0);
   }
@@ -161,10 +161,11 @@ __device__ __forceinline__ void load_weights_of(const GemmArgs& args, const Work
 // Puts items into the queues of both blocks, the next one when the last K blocks of one are being loaded: then the way
 // over the counter and the table costs no time, and nobody holds items that others could begin. One thread of block 0.
 __device__ __forceinline__ void take_items(const GemmArgs& args, std::uint32_t base) {
+  WorkCursor at(args);
   const PairList work(args);
   ItemWriter<128> queues(base);
   std::uint32_t phase = 0;
-  for (WorkCursor at(args); at.index() < work.total(); at.next()) {
+  for (; at.index() < work.total(); at.next()) {
     WorkItem a, b;
     if (!work.items(at.index(), a, b)) continue;
     queues.put(a, b);

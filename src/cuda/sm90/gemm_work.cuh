@@ -22,8 +22,34 @@ struct WorkItem {
 
 __device__ __forceinline__ TokenTile load_tile(const RouteTables& routes, std::int32_t index) {
   const int4* p = reinterpret_cast<const int4*>(routes.tiles + index);
-  const int4 a = __ldg(p), b = __ldg(p + 1);
+  const int4 a = p[0], b = p[1];
   return {a.x, a.y, a.z, a.w, b.x, b.y, b.z, 0};
+}
+
+// Indices of the items of one block, or of the blocks of a cluster. They take the next item when they are ready for it,
+// so that neighbours in the order, which share weights or token rows, start close together and find them in L2, and
+// nobody ever waits for an item that a block not yet running would have to compute. The first one is taken before the
+// tables are there.
+class WorkCursor {
+ public:
+  __device__ explicit WorkCursor(const GemmArgs& args) : args_(args) {
+    if (args.routes.published == nullptr) ptx::wait_for_previous_kernel();
+    next();
+  }
+  __device__ std::int32_t index() const { return index_; }
+  __device__ void next() {
+    index_ = static_cast<std::int32_t>(ptx::fetch_increment(args_.routes.ready, args_.routes.max_tiles - 1));
+  }
+
+ private:
+  const GemmArgs& args_;
+  std::int32_t index_ = 0;
+};
+
+// Waits until the tables can be read, by the calling thread alone; how many token tiles there are. Behind a WorkCursor.
+__device__ __forceinline__ std::int32_t wait_for_tables(const RouteTables& routes) {
+  if (routes.published == nullptr) return *routes.tile_count;
+  return static_cast<std::int32_t>(ptx::wait_for_value(routes.published)) - 1;
 }
 
 // Items are numbered FC1 first; within a side by expert, then row tile, then token tile, so that neighbours share
@@ -31,7 +57,7 @@ __device__ __forceinline__ TokenTile load_tile(const RouteTables& routes, std::i
 class WorkList {
  public:
   __device__ explicit WorkList(const GemmArgs& args) : args_(args) {
-    tiles_ = __ldg(args.routes.tile_count);
+    tiles_ = wait_for_tables(args.routes);
     first_ = args.run_first ? tiles_ * args.sides[0].tiles : 0;
     total_ = first_ + (args.run_second ? tiles_ * args.sides[1].tiles : 0);
   }
@@ -58,22 +84,6 @@ class WorkList {
  private:
   const GemmArgs& args_;
   std::int32_t tiles_, first_, total_;
-};
-
-// Indices of the items of one block, or of the blocks of a cluster. They take the next item when they are ready for it,
-// so that neighbours in the order, which share weights or token rows, start close together and find them in L2, and
-// nobody ever waits for an item that a block not yet running would have to compute.
-class WorkCursor {
- public:
-  __device__ explicit WorkCursor(const GemmArgs& args) : args_(args) { next(); }
-  __device__ std::int32_t index() const { return index_; }
-  __device__ void next() {
-    index_ = static_cast<std::int32_t>(ptx::fetch_increment(args_.routes.ready, args_.routes.max_tiles - 1));
-  }
-
- private:
-  const GemmArgs& args_;
-  std::int32_t index_ = 0;
 };
 
 // Queues of items, written by whoever takes them, of block 0 for both blocks of a cluster; an item with side < 0 is

@@ -127,6 +127,7 @@ cudaError_t launch_in_three(const ExpertArgs& a, GemmArgs g, bool curve, cudaStr
   g.run_first = false;
   g.run_second = true;
   g.few = {};
+  g.routes.published = nullptr;
   return launch(a, g, curve, a.pdl && a.phase == Phase::fc2, stream);
 }
 

@@ -28,10 +28,12 @@ struct RouteCase {
   bool weighted = false;  // weight_on_input
   int pattern = 0;        // 0 uniform with foreign ids, 1 all to one, 2 the first few experts
   std::int64_t spare_columns = 0;
+  std::int32_t processors = 132;
   std::string text() const {
     return "T " + std::to_string(tokens) + " k " + std::to_string(top_k) + " E " + std::to_string(experts) + " H " +
            std::to_string(width) + " form " + std::to_string(static_cast<int>(form)) + " tile " +
-           std::to_string(token_tile) + " pattern " + std::to_string(pattern) + " valid " + std::to_string(valid);
+           std::to_string(token_tile) + " pattern " + std::to_string(pattern) + " valid " + std::to_string(valid) +
+           " processors " + std::to_string(processors);
   }
 };
 
@@ -104,7 +106,7 @@ Row expected_row(const RouteCase& c, const RouteInputs& in, std::int64_t t, std:
 struct RouteOutputs {
   DeviceArray<std::int32_t> scratch, route_row, tile_count;
   DeviceArray<cuda::sm90::TokenTile> tiles;
-  DeviceArray<std::uint32_t> ready;
+  DeviceArray<std::uint32_t> ready, published;
   DeviceArray<std::uint8_t> image;
   DeviceArray<float> scales;
 };
@@ -131,6 +133,7 @@ void check_tables(Check& check, const RouteCase& c, const cuda::RouteArgs& a, co
   }
   check.expect(ok && tile == count, "tables: " + c.text());
   check.expect(row <= a.padded_rows && count <= a.max_tiles, "bounds of the host: " + c.text());
+  check.expect(out.published.download()[0] == static_cast<std::uint32_t>(count) + 1, "published: " + c.text());
   const auto ready = out.ready.download();
   check.expect(std::all_of(ready.begin(), ready.end(), [](std::uint32_t v) { return v == 0; }), "ready: " + c.text());
 }
@@ -179,8 +182,8 @@ void check_case(Check& check, const RouteCase& c, std::uint64_t seed) {
   const DeviceArray<std::int32_t> valid(std::vector<std::int32_t>{static_cast<std::int32_t>(c.valid)});
   cuda::RouteArgs a;
   a.k_blocks = static_cast<std::int32_t>(ceil_div(c.width, c.form == InputForm::bf16 ? 64 : 128));
-  a.plan =
-      cuda::route_plan(c.tokens, c.top_k, c.experts, a.k_blocks, c.token_tile, 132, c.form == InputForm::fp8_dynamic);
+  a.plan = cuda::route_plan(c.tokens, c.top_k, c.experts, a.k_blocks, c.token_tile, c.processors,
+                            c.form == InputForm::fp8_dynamic);
   a.max_tiles = static_cast<std::int32_t>(cuda::sm90::max_token_tiles(a.plan.routes(), c.experts, c.token_tile));
   a.padded_rows = cuda::sm90::max_padded_rows(a.plan.routes(), c.experts);
   RouteOutputs out{DeviceArray<std::int32_t>(static_cast<std::int64_t>(a.plan.scratch_bytes() / 4)),
@@ -188,6 +191,7 @@ void check_case(Check& check, const RouteCase& c, std::uint64_t seed) {
                    DeviceArray<std::int32_t>(1),
                    DeviceArray<cuda::sm90::TokenTile>(a.max_tiles),
                    DeviceArray<std::uint32_t>(a.max_tiles),
+                   DeviceArray<std::uint32_t>(1),
                    DeviceArray<std::uint8_t>(a.k_blocks * a.padded_rows * 128),
                    DeviceArray<float>(c.form == InputForm::fp8_group ? a.k_blocks * a.padded_rows : a.padded_rows)};
   a.ids = ids.data();
@@ -205,6 +209,7 @@ void check_case(Check& check, const RouteCase& c, std::uint64_t seed) {
   a.tile_count = out.tile_count.data();
   a.tiles = out.tiles.data();
   a.ready = out.ready.data();
+  a.published = out.published.data();
   a.image = out.image.data();
   a.scales = out.scales.data();
   cuda::check(cuda::launch_route(a, nullptr), "launching R");
@@ -221,7 +226,7 @@ void check_case(Check& check, const RouteCase& c, std::uint64_t seed) {
   check_tables(check, c, a, out, sorted);
   check_rows(check, c, a, out, sorted, in);
   check.expect(out.scratch.intact() && out.route_row.intact() && out.tile_count.intact() && out.tiles.intact() &&
-                   out.ready.intact() && out.image.intact() && out.scales.intact(),
+                   out.ready.intact() && out.published.intact() && out.image.intact() && out.scales.intact(),
                "wrote outside of an array: " + c.text());
 }
 
@@ -241,6 +246,7 @@ RouteCase random_case(Random& random) {
   if (c.weighted) c.top_k = 1;
   c.pattern = random.below(5) == 0 ? 1 + random.below(2) : 0;
   c.spare_columns = random.below(3) == 0 ? random.below(9) : 0;
+  if (random.below(4) == 0) c.processors = 1 + random.below(8);
   return c;
 }
 
@@ -266,6 +272,12 @@ void thresholds(Check& check) {
         check_case(check, c, static_cast<std::uint64_t>(tokens));
       }
     }
+  }
+  for (const std::int64_t tokens : {65536, 65537}) {
+    RouteCase c;
+    c.tokens = tokens;
+    c.experts = c.all_slots = 32;
+    check_case(check, c, static_cast<std::uint64_t>(tokens));
   }
   for (const std::int32_t experts : {1, 2, 31, 257, 2048, 6000, cuda::kRouteMostExperts}) {
     for (const std::int64_t tokens : {7, 3000}) {
