@@ -1,5 +1,7 @@
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "cuda/launch.cuh"
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/sync.cuh"
@@ -11,18 +13,22 @@
 namespace sluice::cuda {
 namespace {
 
-// The GEMM kernel takes items and looks for the tables from its start on, which is not before every block has come
-// here: what an earlier launch left in these two words must be gone by then. One thread of a block.
-__device__ void let_experts_start(const RouteArgs& a) {
-  if (blockIdx.x == 0) {
-    a.ready[a.max_tiles - 1] = 0;
-    if (a.published != nullptr) *a.published = 0;
-    __threadfence();
-  }
+// The GEMM kernel takes items and looks for the tables from its start on: what an earlier launch left in these two
+// words must be gone by then, and it starts when every block has called let_experts_start(). One thread of a block
+// each.
+__device__ void forget_last_launch(const RouteArgs& a) {
+  if (blockIdx.x != 0) return;
+  a.ready[a.max_tiles - 1] = 0;
+  if (a.published != nullptr) *a.published = 0;
+}
+
+// By the thread that has called forget_last_launch().
+__device__ void let_experts_start() {
+  if (blockIdx.x == 0) __threadfence();
   let_next_kernel_start();
 }
 
-// One thread of block 0, behind a barrier with those that have written the tables.
+// One thread of block 0, behind a barrier with those that have written the tables, and with forget_last_launch().
 __device__ void publish_tables(const RouteArgs& a, std::int32_t tiles) {
   *a.tile_count = tiles;
   if (a.published != nullptr) ptx::store_release(a.published, static_cast<std::uint32_t>(tiles) + 1);
@@ -31,6 +37,7 @@ __device__ void publish_tables(const RouteArgs& a, std::int32_t tiles) {
 // All but the last word, which counts the items taken.
 __device__ void clear_ready(const RouteArgs& a) {
   const auto step = static_cast<std::int32_t>(gridDim.x * blockDim.x);
+#pragma unroll 1
   for (auto i = static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x); i < a.max_tiles - 1; i += step) {
     a.ready[i] = 0;
   }
@@ -56,7 +63,7 @@ __device__ FewRoutes sort_few(const RouteArgs& a, std::int32_t expert) {
   // One word a lane, ordered by expert.
   const std::int32_t mine = (expert + 1) << (2 * kBits) | groups << kBits | tiles, first = (expert + 1) << (2 * kBits);
   std::int32_t before = 0;
-#pragma unroll
+#pragma unroll 4
   for (int j = 0; j < 32; ++j) {
     const std::int32_t other = __shfl_sync(0xFFFFFFFFu, mine, j);
     before += other < first ? other & ((1 << (2 * kBits)) - 1) : 0;
@@ -73,54 +80,62 @@ __device__ void write_few_tables(const RouteArgs& a, const FewRoutes& f, std::in
   if (f.rows > 0) write_tiles(a, token_tile_of(expert, f.rows, f.first_row, f.first_tile, 0, a.plan.token_tile));
   __syncwarp();
   if (lane == 0) publish_tables(a, f.tiles);
+#pragma unroll 1
   for (std::int32_t i = lane; i < a.max_tiles - 1; i += 32) a.ready[i] = 0;
   if (lane < a.plan.routes()) a.route_row[lane] = f.row;
   if (a.row_token != nullptr && f.row >= 0) a.row_token[f.row] = lane;
 }
 
-// At most 32 routes: no block waits for another warp. What a warp needs from memory is on its way at once.
-__global__ void __launch_bounds__(kRouteFewThreads) route_few(const __grid_constant__ RouteArgs a) {
+// At most 32 routes: no warp waits for another one's work. What a warp needs from memory is on its way at once. The
+// last warp lets the next kernel start, which takes as long as a store to L2.
+template <bool Bf16>
+__global__ void __launch_bounds__(kRouteFewThreads + 32) route_few(const __grid_constant__ RouteArgs a) {
   const int lane = threadIdx.x % 32;
-  const std::int64_t units = units_of_token(a), total = a.plan.tokens * units;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * (kRouteFewThreads / 32);
-  std::int64_t u = blockIdx.x * (kRouteFewThreads / 32) + threadIdx.x / 32;
+  const auto units = static_cast<std::int32_t>(units_of_token(a));
+  const std::int32_t total = static_cast<std::int32_t>(a.plan.tokens) * units, step = gridDim.x * kRouteFewThreads / 32;
+  std::int32_t u = blockIdx.x * (kRouteFewThreads / 32) + threadIdx.x / 32;
   if (u == 0 && a.later != nullptr && lane < a.plan.routes()) ptx::prefetch_line(a.later + lane);
   wait_for_previous_kernel();
   const std::int32_t expert = lane < valid_routes(a) ? expert_of(a, a.ids[lane]) : -1;
+  if (threadIdx.x == kRouteFewThreads) forget_last_launch(a);
+  __syncthreads();
+  if (threadIdx.x >= kRouteFewThreads) {
+    if (lane == 0) let_experts_start();
+    return;
+  }
   bool sorted = false;
   FewRoutes f;
-  for (bool first = true; first || u < total; u += step, first = false) {
+  for (; !sorted || u < total; u += step) {
     const bool inside = u < total;
-    const std::int64_t t = inside ? u / units : 0, block = inside ? u % units : 0;
-    const InputRow x(a, t);
-    __nv_bfloat16 plain[4];
-    float v[4];
-    const bool bf16 = a.form == InputForm::bf16;
-    if (bf16) x.load4(bf16_column(block), plain);
-    if (!bf16) x.load4(fp8_column(block), v);
+    const std::int32_t t = inside ? u / units : 0, block = inside ? u % units : 0;
+    const std::int64_t column = Bf16 ? bf16_column(block) : fp8_column(block);
+    std::conditional_t<Bf16, __nv_bfloat16, float> v[4];
+    InputRow(a, t).load4(column, v);
     if (!sorted) {
-      if (threadIdx.x == 0) let_experts_start(a);
-      __syncwarp();
       f = sort_few(a, expert);
-      sorted = true;
       if (u == 0) write_few_tables(a, f, expert);
     }
+    sorted = true;
     if (!inside) continue;
-    const auto row_of = [&](std::int32_t s) {
-      return __shfl_sync(0xFFFFFFFFu, f.row, static_cast<int>(t) * a.plan.top_k + s);
-    };
-    if (a.output != nullptr && row_of(0) < 0) write_no_output<4>(a, t, bf16 ? bf16_column(block) : fp8_column(block));
-    if (bf16) write_bf16_block(a, plain, bf16_block_of(block), row_of);
-    if (!bf16) write_fp8_block(a, v, block, a.static_scale, row_of);
+    const auto row_of = [&](std::int32_t s) { return __shfl_sync(0xFFFFFFFFu, f.row, t * a.plan.top_k + s); };
+    if (a.output != nullptr && row_of(0) < 0) write_no_output<4>(a, t, column);
+    if constexpr (Bf16) {
+      write_bf16_block(a, v, bf16_block_of(block), row_of);
+    } else {
+      write_fp8_block(a, v, block, a.static_scale, row_of);
+    }
   }
 }
 
 // What is left when the counts are there: rows of the experts, tables, rows of the block's own routes.
+template <Source Kind>
 __device__ void finish_sort(const RouteArgs& a, const SortMemory& m, const PieceRange& pieces, const OwnRoutes& own) {
   const std::int32_t tiles = lay_out_experts(a, m, blockIdx.x == 0);
   if (blockIdx.x == 0 && threadIdx.x == 0) publish_tables(a, tiles);
   place_routes(a, m, own);
-  if (a.form == InputForm::fp8_dynamic) write_dynamic_scales(a, pieces, own.rows);
+  if constexpr (Kind == Source::quantised) {
+    if (__builtin_expect(a.form == InputForm::fp8_dynamic, 0)) write_dynamic_scales(a, pieces, own.rows);
+  }
 }
 
 // Every block counts all routes; block 0 writes the tables; each block writes its share of the input rows.
@@ -128,14 +143,20 @@ template <Source Kind>
 __global__ void __launch_bounds__(kRouteMostThreads, 1) route_one_pass(const __grid_constant__ RouteArgs a) {
   extern __shared__ std::int64_t shared[];
   wait_for_previous_kernel();
-  if (threadIdx.x == blockDim.x - 1) let_experts_start(a);
+  if (threadIdx.x == blockDim.x - 1) {
+    forget_last_launch(a);
+    let_experts_start();
+  }
+  const auto routes = static_cast<std::int32_t>(a.plan.routes());
+  IdBatch ids;
+  ids.load(a, threadIdx.x, routes);
   const SortMemory m = sort_memory(a, shared);
   const PieceRange pieces = a.plan.block_tokens > 0 ? whole_tokens(a) : even_share(a);
   // Several blocks may write the routes of one token: the same values.
   const OwnRoutes own(a, m, pieces.first_token, pieces.first_token + pieces.tokens);
   write_input<Kind>(a, pieces, own.rows, [&] {
     clear_counts(a, m);
-    for_routes(a, 0, static_cast<std::int32_t>(a.plan.routes()), [&](std::int32_t r, std::int32_t expert) {
+    for_routes(a, 0, routes, ids, [&](std::int32_t r, std::int32_t expert) {
       if (expert >= 0) atomicAdd((r < own.begin ? m.before : m.rest) + expert, 1);
       own.keep(r, expert);
     });
@@ -143,7 +164,7 @@ __global__ void __launch_bounds__(kRouteMostThreads, 1) route_one_pass(const __g
     const std::int64_t line = (blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x) * 32;
     if (a.later != nullptr && line < a.plan.routes()) ptx::prefetch_line(a.later + line);
     __syncthreads();
-    finish_sort(a, m, pieces, own);
+    finish_sort<Kind>(a, m, pieces, own);
   });
 }
 
@@ -155,9 +176,11 @@ __global__ void __launch_bounds__(kRouteMostThreads, 1) route_count(const __grid
   const SortMemory m = sort_memory(a, shared);
   const PieceRange pieces = whole_tokens(a);
   const OwnRoutes own(a, m, pieces.first_token, pieces.first_token + pieces.tokens);
+  IdBatch ids;
+  ids.load(a, own.begin + threadIdx.x, own.end);
   clear_counts(a, m);
   clear_ready(a);
-  for_routes(a, own.begin, own.end, [&](std::int32_t, std::int32_t expert) {
+  for_routes(a, own.begin, own.end, ids, [&](std::int32_t, std::int32_t expert) {
     if (expert >= 0) atomicAdd(m.rest + expert, 1);
   });
   __syncthreads();
@@ -175,12 +198,17 @@ __global__ void __launch_bounds__(kRouteMostThreads, 1) route_place(const __grid
   const OwnRoutes own(a, m, pieces.first_token, pieces.first_token + pieces.tokens);
   write_input<Kind>(a, pieces, own.rows, [&] {
     // route_count lets this kernel start once it has waited for the ids.
+    IdBatch ids;
+    ids.load(a, own.begin + threadIdx.x, own.end);
     clear_counts(a, m);
     wait_for_previous_kernel();
-    if (threadIdx.x == blockDim.x - 1) let_experts_start(a);
-    for_routes(a, own.begin, own.end, [&](std::int32_t r, std::int32_t expert) { own.keep(r, expert); });
+    if (threadIdx.x == blockDim.x - 1) {
+      forget_last_launch(a);
+      let_experts_start();
+    }
+    for_routes(a, own.begin, own.end, ids, [&](std::int32_t r, std::int32_t expert) { own.keep(r, expert); });
     add_up_blocks(a, m);
-    finish_sort(a, m, pieces, own);
+    finish_sort<Kind>(a, m, pieces, own);
   });
 }
 
@@ -214,8 +242,11 @@ cudaError_t launch_route(const RouteArgs& a, cudaStream_t stream) {
   if (a.plan.tokens == 0) return cudaSuccess;
   const dim3 grid(static_cast<unsigned>(a.plan.blocks)), block(static_cast<unsigned>(a.plan.threads));
   const auto shared = static_cast<std::size_t>(a.plan.shared_bytes());
-  if (a.plan.few) return launch_dependent(route_few, grid, block, 0, stream, a);
-  const Source kind = a.codes != nullptr ? Source::codes : a.form == InputForm::bf16 ? Source::bf16 : Source::quantised;
+  const bool bf16 = a.form == InputForm::bf16;
+  if (a.plan.few) {
+    return launch_dependent(bf16 ? route_few<true> : route_few<false>, grid, dim3(kRouteFewThreads + 32), 0, stream, a);
+  }
+  const Source kind = a.codes != nullptr ? Source::codes : bf16 ? Source::bf16 : Source::quantised;
   if (a.plan.one_pass) return launch_dependent(one_pass_kernel(kind), grid, block, shared, stream, a);
   cudaError_t status = launch_dependent(route_count, grid, block, shared, stream, a);
   if (status == cudaSuccess) status = launch_dependent(place_kernel(kind), grid, block, shared, stream, a);

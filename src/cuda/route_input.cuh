@@ -35,24 +35,32 @@ __device__ inline bool reciprocal_is_exact(float magnitude, float scale, float i
   return magnitude < FLT_MAX && magnitude * inverse < 0x1p60f && scale > 0x1p-90f && scale < 0x1p100f;
 }
 
-// Four codes of bf16 numbers, the first in the lowest byte; `inverse` = 1 / scale. By the reciprocal the quotient is
-// corrected by its rest once, which gives the bits of the division for every bf16 number and fp32 scale (all 2^30 pairs
-// of significands were compared); a zero would lose its sign.
-__device__ inline std::uint32_t e4m3_codes(const float (&v)[4], float scale, float inverse, bool by_reciprocal) {
-  if (by_reciprocal) {
-    float q[4];
+// Four codes of bf16 numbers, the first in the lowest byte; `inverse` = 1 / scale. The quotient is corrected by its
+// rest once, which gives the bits of the division for every bf16 number and fp32 scale (all 2^30 pairs of significands
+// were compared); a zero would lose its sign.
+__device__ inline std::uint32_t e4m3_by_reciprocal(const float (&v)[4], float scale, float inverse) {
+  float q[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float first = __fmul_rn(v[i], inverse);
-      q[i] = copysignf(__fmaf_rn(__fmaf_rn(-first, scale, v[i]), inverse, first), v[i]);
-    }
-    const auto low = __nv_cvt_float2_to_fp8x2(make_float2(q[0], q[1]), __NV_SATFINITE, __NV_E4M3);
-    const auto high = __nv_cvt_float2_to_fp8x2(make_float2(q[2], q[3]), __NV_SATFINITE, __NV_E4M3);
-    return static_cast<std::uint32_t>(low) | static_cast<std::uint32_t>(high) << 16;
+  for (int i = 0; i < 4; ++i) {
+    const float first = __fmul_rn(v[i], inverse);
+    q[i] = copysignf(__fmaf_rn(__fmaf_rn(-first, scale, v[i]), inverse, first), v[i]);
   }
+  const auto low = __nv_cvt_float2_to_fp8x2(make_float2(q[0], q[1]), __NV_SATFINITE, __NV_E4M3);
+  const auto high = __nv_cvt_float2_to_fp8x2(make_float2(q[2], q[3]), __NV_SATFINITE, __NV_E4M3);
+  return static_cast<std::uint32_t>(low) | static_cast<std::uint32_t>(high) << 16;
+}
+
+__device__ inline std::uint32_t e4m3_codes(const float (&v)[4], float scale, float inverse, bool by_reciprocal) {
+  if (by_reciprocal) return e4m3_by_reciprocal(v, scale, inverse);
   std::uint32_t codes = 0;
   for (int i = 0; i < 4; ++i) codes |= e4m3_code(v[i], scale) << (8 * i);
   return codes;
+}
+
+// By division. Rare, and kept out of the way of the code that runs always, as is more of that kind: the routing kernels
+// run from cold instruction caches.
+__device__ inline __noinline__ std::uint32_t e4m3_by_division(float v0, float v1, float v2, float v3, float scale) {
+  return e4m3_code(v0, scale) | e4m3_code(v1, scale) << 8 | e4m3_code(v2, scale) << 16 | e4m3_code(v3, scale) << 24;
 }
 
 __device__ inline float warp_max(float v) {
@@ -134,7 +142,10 @@ __device__ inline void write_fp8_block(const RouteArgs& a, const float (&v)[4], 
   }
   if (a.form == InputForm::fp8_group) scale = __fdiv_rn(fmaxf(warp_max(amax), kGroupAmaxFloor), kE4m3Largest);
   const float inverse = __fdiv_rn(1.0f, scale);
-  const std::uint32_t codes = e4m3_codes(v, scale, inverse, number && reciprocal_is_exact(amax, scale, inverse));
+  const std::uint32_t codes = number && reciprocal_is_exact(amax, scale, inverse)
+                                  ? e4m3_by_reciprocal(v, scale, inverse)
+                                  : e4m3_by_division(v[0], v[1], v[2], v[3], scale);
+#pragma unroll 1
   for (std::int32_t s = 0; s < a.plan.top_k; ++s) {
     const std::int32_t r = row_of(s);
     if (r < 0) continue;
@@ -149,6 +160,7 @@ __device__ inline void write_fp8_block(const RouteArgs& a, const float (&v)[4], 
 template <class RowOf>
 __device__ inline void write_bf16_block(const RouteArgs& a, const __nv_bfloat16 (&v)[4], std::int64_t kb,
                                         RowOf row_of) {
+#pragma unroll 1
   for (std::int32_t s = 0; s < a.plan.top_k; ++s) {
     const std::int32_t r = row_of(s);
     if (r < 0 || kb >= a.k_blocks) continue;

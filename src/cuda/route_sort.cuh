@@ -57,22 +57,31 @@ __device__ inline std::int32_t expert_of(const RouteArgs& a, std::int32_t id) {
   return id >= 0 && e >= 0 && e < a.plan.experts ? e : -1;
 }
 
-// visit(route, expert or -1) for routes [begin, end); all threads of the block.
-template <class Visit>
-__device__ inline void for_routes(const RouteArgs& a, std::int32_t begin, std::int32_t end, Visit visit) {
-  const std::int32_t valid = valid_routes(a), step = blockDim.x;
-  for (std::int32_t base = begin + threadIdx.x; base < end; base += kRoutesAhead * step) {
-    std::int32_t ids[kRoutesAhead];
+// Ids of the routes [begin, end) that a thread of the block looks at next: its first one and then every `step`th.
+struct IdBatch {
+  std::int32_t ids[kRoutesAhead];
+
+  __device__ void load(const RouteArgs& a, std::int32_t first, std::int32_t end) {
+    const std::int32_t step = blockDim.x;
 #pragma unroll
     for (int i = 0; i < kRoutesAhead; ++i) {
-      const std::int32_t r = base + i * step;
-      ids[i] = r < end && r < valid ? a.ids[r] : -1;
+      if (first + i * step < end) ids[i] = a.ids[first + i * step];
     }
+  }
+};
+
+// visit(route, expert or -1) for routes [begin, end); all threads of the block. `batch` holds the first ids.
+template <class Visit>
+__device__ inline void for_routes(const RouteArgs& a, std::int32_t begin, std::int32_t end, IdBatch& batch,
+                                  Visit visit) {
+  const std::int32_t valid = valid_routes(a), step = blockDim.x;
+  for (std::int32_t first = begin + threadIdx.x; first < end; first += kRoutesAhead * step) {
+    if (first >= begin + step) batch.load(a, first, end);
 #pragma unroll
     for (int i = 0; i < kRoutesAhead; ++i) {
-      const std::int32_t r = base + i * step;
+      const std::int32_t r = first + i * step;
       if (r >= end) break;
-      visit(r, expert_of(a, ids[i]));
+      visit(r, r < valid ? expert_of(a, batch.ids[i]) : -1);
     }
   }
 }

@@ -75,11 +75,41 @@ enum class Source : std::uint8_t {
 // 16 bytes of a row whose address does not allow more, or with fewer than that left of it: the first `left` elements,
 // then zeros. Rare, and kept out of the way of the code that runs always.
 template <class Element>
-__device__ __noinline__ uint4 load_single(const Element* from, std::int64_t left) {
+__device__ inline __noinline__ uint4 load_single(const Element* from, std::int64_t left) {
   alignas(16) Element e[16 / sizeof(Element)];
 #pragma unroll
   for (int i = 0; i < static_cast<int>(16 / sizeof(Element)); ++i) e[i] = i < left ? from[i] : Element{};
   return *reinterpret_cast<const uint4*>(e);
+}
+
+__device__ inline float bf16_of(const uint4& v, int i) {
+  return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(&v)[i]);
+}
+
+// Largest counted magnitude where there is an infinity or NaN. Rare.
+__device__ inline __noinline__ float counted_amax(uint4 low, uint4 high) {
+  float amax = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    amax = fmaxf(amax, fmaxf(counted_magnitude(bf16_of(low, i)), counted_magnitude(bf16_of(high, i))));
+  }
+  return amax;
+}
+
+// Codes of 16 numbers where the reciprocal may not be taken. Rare.
+__device__ inline __noinline__ uint4 codes_by_division(uint4 low, uint4 high, float scale) {
+  const auto word = [scale](const uint4& v, int i) {
+    return e4m3_by_division(bf16_of(v, i), bf16_of(v, i + 1), bf16_of(v, i + 2), bf16_of(v, i + 3), scale);
+  };
+  return make_uint4(word(low, 0), word(low, 4), word(high, 0), word(high, 4));
+}
+
+// Numbers times the routing weight, which is for layers of k = 1 only.
+__device__ inline __noinline__ uint4 weighted(uint4 v, float weight) {
+  auto* e = reinterpret_cast<__nv_bfloat16*>(&v);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) e[i] = __float2bfloat16_rn(__fmul_rn(weight, bf16_of(v, i)));
+  return v;
 }
 
 // What a lane reads for the 16 bytes of the image that it writes of a piece.
@@ -101,12 +131,9 @@ struct Chunk {
     }
   }
 
-  __device__ float value(int i) const { return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(v)[i]); }
-
   __device__ void multiply(float weight) {
-    auto* e = reinterpret_cast<__nv_bfloat16*>(v);
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i) e[i] = __float2bfloat16_rn(__fmul_rn(weight, value(i)));
+    for (uint4& part : v) part = weighted(part, weight);
   }
 
   // Largest magnitude of the lane's numbers; infinity or NaN where there is one.
@@ -121,10 +148,7 @@ struct Chunk {
   // Largest counted magnitude of the K block, to all of its lanes.
   __device__ float block_amax(float largest_of_lane) const {
     float amax = largest_of_lane;
-    if (!(amax < FLT_MAX)) {
-      amax = 0.0f;
-      for (int i = 0; i < kColumns; ++i) amax = fmaxf(amax, counted_magnitude(value(i)));
-    }
+    if (!(amax < FLT_MAX)) amax = counted_amax(v[0], v[kVectors - 1]);
 #pragma unroll
     for (int d = 1; d < kChunkLanes; d *= 2) amax = fmaxf(amax, __shfl_xor_sync(0xFFFFFFFFu, amax, d));
     return amax;
@@ -132,14 +156,13 @@ struct Chunk {
 
   __device__ uint4 codes(float scale, float largest_of_lane) const {
     const float inverse = __fdiv_rn(1.0f, scale);
-    const bool by_reciprocal = reciprocal_is_exact(largest_of_lane, scale, inverse);
-    std::uint32_t word[4];
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const float q[4] = {value(4 * w), value(4 * w + 1), value(4 * w + 2), value(4 * w + 3)};
-      word[w] = e4m3_codes(q, scale, inverse, by_reciprocal);
-    }
-    return make_uint4(word[0], word[1], word[2], word[3]);
+    const uint4 low = v[0], high = v[kVectors - 1];
+    if (!reciprocal_is_exact(largest_of_lane, scale, inverse)) return codes_by_division(low, high, scale);
+    const auto word = [&](const uint4& part, int i) {
+      const float q[4] = {bf16_of(part, i), bf16_of(part, i + 1), bf16_of(part, i + 2), bf16_of(part, i + 3)};
+      return e4m3_by_reciprocal(q, scale, inverse);
+    };
+    return make_uint4(word(low, 0), word(low, 4), word(high, 0), word(high, 4));
   }
 };
 

@@ -86,9 +86,6 @@ sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, co
   a.plan = s.plan;
   a.weights = experts.packed;
   a.routes = {r.tile_count, r.tiles, s.max_tiles(), r.ready, r.published};
-  if (s.route().few) {
-    a.few = {reinterpret_cast<const std::int32_t*>(run.ids), static_cast<std::int32_t>(s.routes()), run.slots.first};
-  }
   a.activation = experts.layer.activation;
   a.padded_rows = s.padded_rows();
   a.x = r.x;

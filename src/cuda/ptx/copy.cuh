@@ -26,11 +26,6 @@ __device__ __forceinline__ void bulk_load_multicast(std::uint32_t to, const void
       : "memory");
 }
 
-// Global memory to L2, to be there for a later read; nothing waits for it.
-__device__ __forceinline__ void bulk_prefetch(const void* from, std::uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-
 // Shared to global, as part of the current group of this thread.
 __device__ __forceinline__ void bulk_store(void* to, std::uint32_t from, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)

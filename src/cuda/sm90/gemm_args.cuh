@@ -36,8 +36,6 @@ struct GateCurve {
 struct GemmArgs {
   GemmSide sides[2];
   RouteTables routes;
-  FewRoutes few;
-  std::int32_t experts;
   std::int64_t padded_rows;
   std::uint8_t* h;
   float* h_scale;

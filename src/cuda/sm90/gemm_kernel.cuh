@@ -10,7 +10,6 @@
 
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/sync.cuh"
-#include "cuda/sm90/gemm_ahead.cuh"
 #include "cuda/sm90/gemm_epilogue.cuh"
 #include "cuda/sm90/gemm_pairs.cuh"
 #include "cuda/sm90/gemm_wide.cuh"
@@ -226,10 +225,6 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
     ptx::cluster_sync();
   } else {
     __syncthreads();
-  }
-  if constexpr (NT <= 32) {
-    const auto item = static_cast<std::int32_t>(blockIdx.x / place.split);
-    if (args.few.count > 0 && warp == kConsumers / 32) bring_item_near(args, item, place.rank, place.split, shared);
   }
   if (warp >= kConsumers / 32) {
     ptx::registers_shrink<NT == kWideTokens ? 40 : 72>();

@@ -86,8 +86,6 @@ GemmArgs make_args(const ExpertArgs& a) {
   g.sides[0] = first_side(a, e);
   g.sides[1] = second_side(a, e);
   g.routes = a.routes;
-  g.few = a.few;
-  g.experts = a.shape.experts;
   g.padded_rows = a.padded_rows;
   g.h = a.h;
   g.h_scale = a.h_scale;
@@ -126,7 +124,6 @@ cudaError_t launch_in_three(const ExpertArgs& a, GemmArgs g, bool curve, cudaStr
   if (a.phase == Phase::fc1) return cudaSuccess;
   g.run_first = false;
   g.run_second = true;
-  g.few = {};
   g.routes.published = nullptr;
   return launch(a, g, curve, a.pdl && a.phase == Phase::fc2, stream);
 }
@@ -162,7 +159,6 @@ cudaError_t launch_experts(const ExpertArgs& a, cudaStream_t stream) {
   if (a.shape.format == Format::fp8_tensor && a.h_static_scale <= 0.0f) return launch_in_three(a, g, curve, stream);
   g.run_first = a.phase != Phase::fc2;
   g.run_second = a.phase != Phase::fc1;
-  if (!g.run_first) g.few = {};
   g.wait_ready = a.phase == Phase::both;
   return launch(a, g, curve, a.pdl, stream);
 }

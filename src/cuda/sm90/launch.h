@@ -185,14 +185,6 @@ const char* plan_name(const Plan& plan);  // for `explain` and the bench
 // The single ones are for tests and measurements; each launch needs RouteTables::ready zeroed.
 enum class Phase : std::uint8_t { both, fc1, fc2 };
 
-// The ids that the routing kernel sorts, where there are few: blocks that wait for it have the weights that they will
-// probably begin with brought to L2 meanwhile.
-struct FewRoutes {
-  const std::int32_t* ids = nullptr;
-  std::int32_t count = 0;       // 0 = too many to look at
-  std::int32_t first_slot = 0;  // of the experts here
-};
-
 // Where every token has one route, its row goes to the output at once, as the finalise kernel would write it: times
 // the weight, rounded to bf16. Tokens without a row are the routing kernel's affair.
 struct DirectOutput {
@@ -207,7 +199,6 @@ struct ExpertArgs {
   Plan plan;
   PackedLayer weights;
   RouteTables routes;
-  FewRoutes few;
   ActivationSpec activation;
   Phase phase = Phase::both;
 
