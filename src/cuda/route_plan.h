@@ -40,12 +40,16 @@ inline constexpr std::int32_t kRouteMostExperts =
     static_cast<std::int32_t>((kRouteSharedBytes / 4 - 2 * kRouteSums - kRouteLocalRows) / 2);
 // Counting this many routes in every block costs less than a launch that shares the counting out.
 inline constexpr std::int64_t kRouteOnePassRoutes = 65536;
-inline constexpr std::int64_t kRouteSmallRoutes = 2048;   // half of the threads count these as fast
 inline constexpr std::int64_t kRouteColumnTokens = 1024;  // from here on image and input do not fit in L2 together
 inline constexpr std::int64_t kRouteUnitsPerBlock = 16;   // K blocks of a row
 inline constexpr std::int64_t kRouteCounts = 1 << 16;     // of (block, expert), which every block adds up
 inline constexpr std::int64_t kRouteFewRoutes = 32;       // a lane each
 inline constexpr std::int32_t kRouteFewThreads = 128;
+
+// More threads than this only get in each other's way.
+constexpr std::int32_t route_threads(std::int64_t routes) {
+  return routes <= 512 ? 256 : routes <= 2048 ? 512 : kRouteMostThreads;
+}
 
 // `whole_rows`: the input needs a scale of each row from all of it (fp8-tensor without a static one), or is quantised
 // already; then not by the kernel for a few routes.
@@ -57,7 +61,7 @@ constexpr RoutePlan route_plan(std::int64_t tokens, std::int32_t top_k, std::int
   p.experts = experts;
   p.token_tile = token_tile;
   p.one_pass = p.routes() <= kRouteOnePassRoutes;
-  p.threads = p.routes() <= kRouteSmallRoutes ? kRouteMostThreads / 2 : kRouteMostThreads;
+  p.threads = route_threads(p.routes());
   const std::int64_t units = tokens * k_blocks;
   const bool by_column = !p.one_pass || tokens >= kRouteColumnTokens;
   const std::int64_t useful = by_column ? tokens : (units + kRouteUnitsPerBlock - 1) / kRouteUnitsPerBlock;
