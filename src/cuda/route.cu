@@ -86,23 +86,23 @@ __device__ void write_few_tables(const RouteArgs& a, const FewRoutes& f, std::in
   if (a.row_token != nullptr && f.row >= 0) a.row_token[f.row] = lane;
 }
 
-// At most 32 routes: no warp waits for another one's work. What a warp needs from memory is on its way at once. The
-// last warp lets the next kernel start, which takes as long as a store to L2.
+// At most 32 routes: no warp waits for another one's work. What a warp needs from memory is on its way at once. Two
+// warps have no rows: one lets the next kernel start, which takes as long as a store to L2, and one, of block 0, writes
+// the tables.
 template <bool Bf16>
-__global__ void __launch_bounds__(kRouteFewThreads + 32) route_few(const __grid_constant__ RouteArgs a) {
+__global__ void __launch_bounds__(kRouteFewThreads + 64) route_few(const __grid_constant__ RouteArgs a) {
   const int lane = threadIdx.x % 32;
+  const bool starter = threadIdx.x / 32 == kRouteFewThreads / 32, tables = threadIdx.x / 32 > kRouteFewThreads / 32;
   const auto units = static_cast<std::int32_t>(units_of_token(a));
   const std::int32_t total = static_cast<std::int32_t>(a.plan.tokens) * units, step = gridDim.x * kRouteFewThreads / 32;
-  std::int32_t u = blockIdx.x * (kRouteFewThreads / 32) + threadIdx.x / 32;
+  std::int32_t u = tables ? total : blockIdx.x * (kRouteFewThreads / 32) + threadIdx.x / 32;
   if (u == 0 && a.later != nullptr && lane < a.plan.routes()) ptx::prefetch_line(a.later + lane);
   wait_for_previous_kernel();
-  const std::int32_t expert = lane < valid_routes(a) ? expert_of(a, a.ids[lane]) : -1;
-  if (threadIdx.x == kRouteFewThreads) forget_last_launch(a);
+  const std::int32_t id = lane < valid_routes(a) ? a.ids[lane] : -1;
+  if (starter && lane == 0) forget_last_launch(a);
   __syncthreads();
-  if (threadIdx.x >= kRouteFewThreads) {
-    if (lane == 0) let_experts_start();
-    return;
-  }
+  if (starter && lane == 0) let_experts_start();
+  if (starter || (tables && blockIdx.x != 0)) return;
   bool sorted = false;
   FewRoutes f;
   for (; !sorted || u < total; u += step) {
@@ -111,10 +111,7 @@ __global__ void __launch_bounds__(kRouteFewThreads + 32) route_few(const __grid_
     const std::int64_t column = Bf16 ? bf16_column(block) : fp8_column(block);
     std::conditional_t<Bf16, __nv_bfloat16, float> v[4];
     InputRow(a, t).load4(column, v);
-    if (!sorted) {
-      f = sort_few(a, expert);
-      if (u == 0) write_few_tables(a, f, expert);
-    }
+    if (!sorted) f = sort_few(a, expert_of(a, id));
     sorted = true;
     if (!inside) continue;
     const auto row_of = [&](std::int32_t s) { return __shfl_sync(0xFFFFFFFFu, f.row, t * a.plan.top_k + s); };
@@ -125,14 +122,23 @@ __global__ void __launch_bounds__(kRouteFewThreads + 32) route_few(const __grid_
       write_fp8_block(a, v, block, a.static_scale, row_of);
     }
   }
+  if (tables) write_few_tables(a, f, expert_of(a, id));
 }
 
 // What is left when the counts are there: rows of the experts, tables, rows of the block's own routes.
 template <Source Kind>
 __device__ void finish_sort(const RouteArgs& a, const SortMemory& m, const PieceRange& pieces, const OwnRoutes& own) {
-  const std::int32_t tiles = lay_out_experts(a, m, blockIdx.x == 0);
-  if (blockIdx.x == 0 && threadIdx.x == 0) publish_tables(a, tiles);
-  place_routes(a, m, own);
+  std::int32_t tiles = 0;
+  if (threadIdx.x < 32) tiles = lay_out_experts(a, m);
+  if (blockIdx.x == 0) {
+    __syncthreads();
+    write_tables(a, m);
+    __syncthreads();
+    if (threadIdx.x == 0) publish_tables(a, tiles);
+  }
+  __syncwarp();
+  if (threadIdx.x < 32) place_routes(a, m, own);
+  __syncthreads();
   if constexpr (Kind == Source::quantised) {
     if (__builtin_expect(a.form == InputForm::fp8_dynamic, 0)) write_dynamic_scales(a, pieces, own.rows);
   }
@@ -141,25 +147,21 @@ __device__ void finish_sort(const RouteArgs& a, const SortMemory& m, const Piece
 // Every block counts all routes; block 0 writes the tables; each block writes its share of the input rows.
 template <Source Kind>
 __global__ void __launch_bounds__(kRouteMostThreads, 1) route_one_pass(const __grid_constant__ RouteArgs a) {
-  extern __shared__ std::int64_t shared[];
+  extern __shared__ int4 shared[];
   wait_for_previous_kernel();
   if (threadIdx.x == blockDim.x - 1) {
     forget_last_launch(a);
     let_experts_start();
   }
-  const auto routes = static_cast<std::int32_t>(a.plan.routes());
   IdBatch ids;
-  ids.load(a, threadIdx.x, routes);
+  ids.load(a, 4 * threadIdx.x, static_cast<std::int32_t>(a.plan.routes()));
   const SortMemory m = sort_memory(a, shared);
   const PieceRange pieces = a.plan.block_tokens > 0 ? whole_tokens(a) : even_share(a);
   // Several blocks may write the routes of one token: the same values.
   const OwnRoutes own(a, m, pieces.first_token, pieces.first_token + pieces.tokens);
   write_input<Kind>(a, pieces, own.rows, [&] {
     clear_counts(a, m);
-    for_routes(a, 0, routes, ids, [&](std::int32_t r, std::int32_t expert) {
-      if (expert >= 0) atomicAdd((r < own.begin ? m.before : m.rest) + expert, 1);
-      own.keep(r, expert);
-    });
+    count_batch(a, m, own, ids);
     clear_ready(a);
     const std::int64_t line = (blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x) * 32;
     if (a.later != nullptr && line < a.plan.routes()) ptx::prefetch_line(a.later + line);
@@ -170,18 +172,21 @@ __global__ void __launch_bounds__(kRouteMostThreads, 1) route_one_pass(const __g
 
 // scratch[block, e] = routes of the block's tokens.
 __global__ void __launch_bounds__(kRouteMostThreads, 1) route_count(const __grid_constant__ RouteArgs a) {
-  extern __shared__ std::int64_t shared[];
+  extern __shared__ int4 shared[];
   wait_for_previous_kernel();
   let_next_kernel_start();  // which reads the ids meanwhile
   const SortMemory m = sort_memory(a, shared);
   const PieceRange pieces = whole_tokens(a);
   const OwnRoutes own(a, m, pieces.first_token, pieces.first_token + pieces.tokens);
   IdBatch ids;
-  ids.load(a, own.begin + threadIdx.x, own.end);
+  ids.load(a, own.begin + 4 * threadIdx.x, own.end);
   clear_counts(a, m);
   clear_ready(a);
-  for_routes(a, own.begin, own.end, ids, [&](std::int32_t, std::int32_t expert) {
-    if (expert >= 0) atomicAdd(m.rest + expert, 1);
+  const std::int32_t valid = valid_routes(a);
+  for_routes(a, own.begin, own.end, ids, [&](std::int32_t r, const int4& four) {
+    for_each_of(a, r, four, valid, [&](std::int32_t, std::int32_t e) {
+      if (e >= 0) atomicAdd(m.rest + e, 1);
+    });
   });
   __syncthreads();
   for (std::int32_t e = threadIdx.x; e < a.plan.experts; e += blockDim.x) {
@@ -192,21 +197,24 @@ __global__ void __launch_bounds__(kRouteMostThreads, 1) route_count(const __grid
 // Each block finds the places of its routes from the counts of all blocks; block 0 writes the tables.
 template <Source Kind>
 __global__ void __launch_bounds__(kRouteMostThreads, 1) route_place(const __grid_constant__ RouteArgs a) {
-  extern __shared__ std::int64_t shared[];
+  extern __shared__ int4 shared[];
   const SortMemory m = sort_memory(a, shared);
   const PieceRange pieces = whole_tokens(a);
   const OwnRoutes own(a, m, pieces.first_token, pieces.first_token + pieces.tokens);
   write_input<Kind>(a, pieces, own.rows, [&] {
     // route_count lets this kernel start once it has waited for the ids.
     IdBatch ids;
-    ids.load(a, own.begin + threadIdx.x, own.end);
+    ids.load(a, own.begin + 4 * threadIdx.x, own.end);
     clear_counts(a, m);
     wait_for_previous_kernel();
     if (threadIdx.x == blockDim.x - 1) {
       forget_last_launch(a);
       let_experts_start();
     }
-    for_routes(a, own.begin, own.end, ids, [&](std::int32_t r, std::int32_t expert) { own.keep(r, expert); });
+    const std::int32_t valid = valid_routes(a);
+    for_routes(a, own.begin, own.end, ids, [&](std::int32_t r, const int4& four) {
+      for_each_of(a, r, four, valid, [&](std::int32_t route, std::int32_t e) { own.keep(route, e); });
+    });
     add_up_blocks(a, m);
     finish_sort<Kind>(a, m, pieces, own);
   });
@@ -244,7 +252,7 @@ cudaError_t launch_route(const RouteArgs& a, cudaStream_t stream) {
   const auto shared = static_cast<std::size_t>(a.plan.shared_bytes());
   const bool bf16 = a.form == InputForm::bf16;
   if (a.plan.few) {
-    return launch_dependent(bf16 ? route_few<true> : route_few<false>, grid, dim3(kRouteFewThreads + 32), 0, stream, a);
+    return launch_dependent(bf16 ? route_few<true> : route_few<false>, grid, dim3(kRouteFewThreads + 64), 0, stream, a);
   }
   const Source kind = a.codes != nullptr ? Source::codes : bf16 ? Source::bf16 : Source::quantised;
   if (a.plan.one_pass) return launch_dependent(one_pass_kernel(kind), grid, block, shared, stream, a);

@@ -12,7 +12,7 @@
 
 namespace sluice::cuda {
 
-inline constexpr std::int32_t kRouteSums = 32;         // pairs of ints, one a warp
+inline constexpr std::int32_t kRouteExpertUnit = 128;  // experts that a warp lays out at once
 inline constexpr std::int32_t kRouteLocalRows = 2048;  // routes whose rows a block keeps in shared memory
 
 struct RoutePlan {
@@ -27,8 +27,11 @@ struct RoutePlan {
   bool one_pass = true;           // one launch in which every block counts all routes
 
   constexpr std::int64_t routes() const { return tokens * top_k; }
-  // Sums; two counts of each expert; rows of the block's own routes.
-  constexpr std::int64_t shared_bytes() const { return (2 * kRouteSums + 2 * experts + kRouteLocalRows) * 4; }
+  constexpr std::int32_t padded_experts() const {
+    return (experts + kRouteExpertUnit - 1) / kRouteExpertUnit * kRouteExpertUnit;
+  }
+  // Three numbers of each expert; rows of the block's own routes.
+  constexpr std::int64_t shared_bytes() const { return (3 * padded_experts() + kRouteLocalRows) * 4; }
   constexpr std::size_t scratch_bytes() const {  // counts of (block, expert)
     return one_pass ? 0 : static_cast<std::size_t>(experts) * blocks * 4;
   }
@@ -37,7 +40,7 @@ struct RoutePlan {
 inline constexpr std::int32_t kRouteMostThreads = 1024;
 inline constexpr std::int64_t kRouteSharedBytes = 200 * 1024;
 inline constexpr std::int32_t kRouteMostExperts =
-    static_cast<std::int32_t>((kRouteSharedBytes / 4 - 2 * kRouteSums - kRouteLocalRows) / 2);
+    static_cast<std::int32_t>((kRouteSharedBytes / 4 - kRouteLocalRows) / 3 / kRouteExpertUnit * kRouteExpertUnit);
 // Counting this many routes in every block costs less than a launch that shares the counting out.
 inline constexpr std::int64_t kRouteOnePassRoutes = 65536;
 inline constexpr std::int64_t kRouteColumnTokens = 1024;  // from here on image and input do not fit in L2 together

@@ -11,20 +11,20 @@
 
 namespace sluice::cuda {
 
-inline constexpr int kRoutesAhead = 8;  // ids that a thread loads before it uses the first
+inline constexpr int kIdVectors = 2;  // of four ids that a thread loads before it uses the first
 
-// The parts of a block's shared memory.
+// The parts of a block's shared memory; plan.padded_experts() each but the last.
 struct SortMemory {
-  int2* sums;            // [kRouteSums]
-  std::int32_t* before;  // [experts] routes of tokens before the block's own; then the place of the next one
-  std::int32_t* rest;    // [experts] the other routes
+  std::int32_t* before;  // routes of tokens before the block's own; then the padded row of the next one
+  std::int32_t* rest;    // the other routes; then all of the expert
+  std::int32_t* tile;    // first token tile of the expert
   std::int32_t* local;   // [kRouteLocalRows] of the block's own routes
 };
 
 __device__ inline SortMemory sort_memory(const RouteArgs& a, void* shared) {
-  auto* sums = static_cast<int2*>(shared);
-  auto* before = reinterpret_cast<std::int32_t*>(sums + kRouteSums);
-  return {sums, before, before + a.plan.experts, before + 2 * a.plan.experts};
+  auto* before = static_cast<std::int32_t*>(shared);
+  const std::int32_t experts = a.plan.padded_experts();
+  return {before, before + experts, before + 2 * experts, before + 3 * experts};
 }
 
 // The routes whose input rows a block writes: first their experts, then their padded rows, -1 where skipped. In shared
@@ -53,64 +53,125 @@ __device__ inline std::int32_t valid_routes(const RouteArgs& a) {
 
 // The local expert of an id, -1 where it is skipped.
 __device__ inline std::int32_t expert_of(const RouteArgs& a, std::int32_t id) {
-  const std::int32_t e = id - a.first_slot;
-  return id >= 0 && e >= 0 && e < a.plan.experts ? e : -1;
+  const std::uint32_t e = static_cast<std::uint32_t>(id) - static_cast<std::uint32_t>(a.first_slot);
+  return e < static_cast<std::uint32_t>(a.plan.experts) ? static_cast<std::int32_t>(e) : -1;
 }
 
-// Ids of the routes [begin, end) that a thread of the block looks at next: its first one and then every `step`th.
-struct IdBatch {
-  std::int32_t ids[kRoutesAhead];
+// Up to four ids, then -1. Rare, and kept out of the way of the code that runs always.
+__device__ inline __noinline__ int4 load_ids_single(const std::int32_t* ids, std::int32_t left) {
+  return {ids[0], left > 1 ? ids[1] : -1, left > 2 ? ids[2] : -1, left > 3 ? ids[3] : -1};
+}
 
+// The ids that a thread looks at next, of routes [begin, end) of the batch that the block goes through four at a time.
+struct IdBatch {
+  int4 ids[kIdVectors];
+
+  __device__ static std::int32_t step() { return 4 * static_cast<std::int32_t>(blockDim.x); }
+
+  // first = begin + 4 * threadIdx.x, or further on by kIdVectors steps.
   __device__ void load(const RouteArgs& a, std::int32_t first, std::int32_t end) {
-    const std::int32_t step = blockDim.x;
 #pragma unroll
-    for (int i = 0; i < kRoutesAhead; ++i) {
-      if (first + i * step < end) ids[i] = a.ids[first + i * step];
+    for (int i = 0; i < kIdVectors; ++i) {
+      const std::int32_t r = first + i * step();
+      if (r >= end) break;
+      const std::int32_t* from = a.ids + r;
+      const bool vector = r + 4 <= end && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
+      ids[i] = vector ? *reinterpret_cast<const int4*>(from) : load_ids_single(from, end - r);
     }
   }
 };
 
-// visit(route, expert or -1) for routes [begin, end); all threads of the block. `batch` holds the first ids.
+// visit(route, its id and the three after it, -1 behind the end) for routes [begin, end); all threads of the block.
+// `batch` holds the first ids.
 template <class Visit>
 __device__ inline void for_routes(const RouteArgs& a, std::int32_t begin, std::int32_t end, IdBatch& batch,
                                   Visit visit) {
-  const std::int32_t valid = valid_routes(a), step = blockDim.x;
-  for (std::int32_t first = begin + threadIdx.x; first < end; first += kRoutesAhead * step) {
+  const std::int32_t step = IdBatch::step();
+  for (std::int32_t first = begin + 4 * threadIdx.x; first < end; first += kIdVectors * step) {
     if (first >= begin + step) batch.load(a, first, end);
 #pragma unroll
-    for (int i = 0; i < kRoutesAhead; ++i) {
-      const std::int32_t r = first + i * step;
-      if (r >= end) break;
-      visit(r, r < valid ? expert_of(a, batch.ids[i]) : -1);
+    for (int i = 0; i < kIdVectors; ++i) {
+      if (first + i * step >= end) break;
+      visit(first + i * step, batch.ids[i]);
     }
   }
 }
 
+// Four ids into counts [experts].
+__device__ inline void count_ids(const RouteArgs& a, const int4& ids, std::int32_t* counts) {
+  for (const std::int32_t id : {ids.x, ids.y, ids.z, ids.w}) {
+    const std::int32_t e = expert_of(a, id);
+    if (e >= 0) atomicAdd(counts + e, 1);
+  }
+}
+
+// visit(route, expert or -1) for each of four routes.
+template <class Visit>
+__device__ inline void for_each_of(const RouteArgs& a, std::int32_t route, const int4& ids, std::int32_t valid,
+                                   Visit visit) {
+  for (const std::int32_t id : {ids.x, ids.y, ids.z, ids.w}) {
+    visit(route, route < valid ? expert_of(a, id) : -1);
+    ++route;
+  }
+}
+
+// Counts all routes of the batch, and keeps the experts of the block's own.
+__device__ inline void count_batch(const RouteArgs& a, const SortMemory& m, const OwnRoutes& own, IdBatch& batch) {
+  const auto routes = static_cast<std::int32_t>(a.plan.routes());
+  const std::int32_t valid = valid_routes(a);
+  for_routes(a, 0, routes, batch, [&](std::int32_t r, const int4& ids) {
+    if (r + 4 <= valid && (r + 4 <= own.begin || r >= own.end)) {
+      count_ids(a, ids, r < own.begin ? m.before : m.rest);
+      return;
+    }
+    for_each_of(a, r, ids, valid, [&](std::int32_t route, std::int32_t e) {
+      if (e >= 0) atomicAdd((route < own.begin ? m.before : m.rest) + e, 1);
+      own.keep(route, e);
+    });
+  });
+}
+
 __device__ inline void clear_counts(const RouteArgs& a, const SortMemory& m) {
-  for (std::int32_t i = threadIdx.x; i < 2 * a.plan.experts; i += blockDim.x) m.before[i] = 0;
+  for (std::int32_t i = threadIdx.x; i < 2 * a.plan.padded_experts(); i += blockDim.x) m.before[i] = 0;
   __syncthreads();
 }
 
-// Exclusive sums over the block of a pair of values a thread, and their totals. `sums` may be used again after a
-// barrier.
-__device__ inline int2 block_exclusive_sums(int2 value, int2* sums, int2* total) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  const auto add_lanes = [lane](int2 v) {
+// Inclusive sums over the lanes of a warp of a pair of values each.
+__device__ inline int2 warp_sums(int2 v) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const int x = __shfl_up_sync(0xFFFFFFFFu, v.x, d), y = __shfl_up_sync(0xFFFFFFFFu, v.y, d);
+    if (lane >= d) v = {v.x + x, v.y + y};
+  }
+  return v;
+}
+
+// Turns the counts into places, four experts a lane; the first warp. Returns how many token tiles there are.
+__device__ inline std::int32_t lay_out_experts(const RouteArgs& a, const SortMemory& m) {
+  const std::int32_t shift = 31 - __clz(a.plan.token_tile);  // a power of two
+  int2 start = {0, 0};                                       // padded rows and token tiles before
 #pragma unroll 1
-    for (int d = 1; d < 32; d *= 2) {
-      const int x = __shfl_up_sync(0xFFFFFFFFu, v.x, d), y = __shfl_up_sync(0xFFFFFFFFu, v.y, d);
-      if (lane >= d) v = {v.x + x, v.y + y};
+  for (std::int32_t e = 4 * threadIdx.x; e < a.plan.padded_experts(); e += kRouteExpertUnit) {
+    const int4 before = *reinterpret_cast<const int4*>(m.before + e), rest = *reinterpret_cast<const int4*>(m.rest + e);
+    const std::int32_t own[4] = {before.x, before.y, before.z, before.w};
+    const std::int32_t rows[4] = {before.x + rest.x, before.y + rest.y, before.z + rest.z, before.w + rest.w};
+    std::int32_t row[5] = {0}, tile[5] = {0};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      row[i + 1] = row[i] + (rows[i] + sm90::kRowGroup - 1) / sm90::kRowGroup * sm90::kRowGroup;
+      tile[i + 1] = tile[i] + ((rows[i] + a.plan.token_tile - 1) >> shift);
     }
-    return v;
-  };
-  const int2 inclusive = add_lanes(value);
-  if (lane == 31) sums[warp] = inclusive;
-  __syncthreads();
-  const int2 of_warps = add_lanes(lane < warps ? sums[lane] : int2{0, 0});
-  *total = {__shfl_sync(0xFFFFFFFFu, of_warps.x, 31), __shfl_sync(0xFFFFFFFFu, of_warps.y, 31)};
-  const int before = warp > 0 ? warp - 1 : 0;
-  const int2 base = {__shfl_sync(0xFFFFFFFFu, of_warps.x, before), __shfl_sync(0xFFFFFFFFu, of_warps.y, before)};
-  return {inclusive.x - value.x + (warp > 0 ? base.x : 0), inclusive.y - value.y + (warp > 0 ? base.y : 0)};
+    const int2 sums = warp_sums({row[4], tile[4]});
+    const int x = start.x + sums.x - row[4], y = start.y + sums.y - tile[4];
+    *reinterpret_cast<int4*>(m.before + e) =
+        make_int4(x + own[0], x + row[1] + own[1], x + row[2] + own[2], x + row[3] + own[3]);
+    *reinterpret_cast<int4*>(m.rest + e) = make_int4(rows[0], rows[1], rows[2], rows[3]);
+    *reinterpret_cast<int4*>(m.tile + e) = make_int4(y, y + tile[1], y + tile[2], y + tile[3]);
+    start.x += __shfl_sync(0xFFFFFFFFu, sums.x, 31);
+    start.y += __shfl_sync(0xFFFFFFFFu, sums.y, 31);
+  }
+  return start.y;
 }
 
 // All token tiles of an expert, given its first one.
@@ -125,44 +186,32 @@ __device__ inline void write_tiles(const RouteArgs& a, sm90::TokenTile tile) {
   }
 }
 
-// Goes through the experts, a thread each: before[e] becomes the padded row of the block's first route of e; writes the
-// tables when `tables`. Returns how many token tiles there are.
-__device__ inline std::int32_t lay_out_experts(const RouteArgs& a, const SortMemory& m, bool tables) {
-  int2 start = {0, 0};  // padded rows and token tiles before
-  for (std::int32_t first = 0; first < a.plan.experts; first += blockDim.x) {
-    const std::int32_t e = first + threadIdx.x;
-    const bool inside = e < a.plan.experts;
-    const std::int32_t own = inside ? m.before[e] : 0, rows = own + (inside ? m.rest[e] : 0);
-    const std::int32_t tiles = tiles_of_expert(rows, a.plan.token_tile);
-    const std::int32_t padded = (rows + sm90::kRowGroup - 1) / sm90::kRowGroup * sm90::kRowGroup;
-    int2 total;
-    const int2 sum = block_exclusive_sums({padded, tiles}, m.sums, &total);
-    const std::int32_t row = start.x + sum.x, tile = start.y + sum.y;
-    if (inside) m.before[e] = row + own;
-    if (tables && tiles > 0) write_tiles(a, token_tile_of(e, rows, row, tile, 0, a.plan.token_tile));
-    start = {start.x + total.x, start.y + total.y};
-    __syncthreads();
+// A thread an expert of block 0, for which no routes are before its own.
+__device__ inline void write_tables(const RouteArgs& a, const SortMemory& m) {
+  for (std::int32_t e = threadIdx.x; e < a.plan.experts; e += blockDim.x) {
+    if (m.rest[e] > 0) write_tiles(a, token_tile_of(e, m.rest[e], m.before[e], m.tile[e], 0, a.plan.token_tile));
   }
-  return start.y;
 }
 
-// The rows of the block's own routes, by its first warp.
+// The rows of the block's own routes, by its first warp. What a step needs of the next one's is there before it.
 __device__ inline void place_routes(const RouteArgs& a, const SortMemory& m, const OwnRoutes& own) {
-  const std::int32_t lane = threadIdx.x, count = own.end - own.begin;
-  for (std::int32_t first = 0; threadIdx.x < 32 && first < count; first += 32) {
-    const std::int32_t i = first + lane, e = i < count ? own.rows[i] : -1;
+  const auto lane = static_cast<std::int32_t>(threadIdx.x), count = own.end - own.begin;
+  std::int32_t next = lane < count ? own.rows[lane] : -1;
+#pragma unroll 1
+  for (std::int32_t i = lane; i - lane < count; i += 32) {
+    const std::int32_t e = next;
+    next = i + 32 < count ? own.rows[i + 32] : -1;
     const unsigned same = __match_any_sync(0xFFFFFFFFu, e);
     const int rank = __popc(same & ((1u << lane) - 1u));
     const std::int32_t row = e >= 0 ? m.before[e] + rank : -1;
     __syncwarp();
-    if (e >= 0 && rank == 0) m.before[e] += __popc(same);
+    if (e >= 0 && rank == 0) m.before[e] = row + __popc(same);
     __syncwarp();
     if (i >= count) continue;
     own.rows[i] = row;
     a.route_row[own.begin + i] = row;
     if (a.row_token != nullptr && row >= 0) a.row_token[row] = own.begin + i;
   }
-  __syncthreads();
 }
 
 // The counts of all blocks: those of blocks before this one, and the rest. Integer sums in shared memory, so their
