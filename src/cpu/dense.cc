@@ -129,11 +129,9 @@ void PackedDense::fill(const QuantTensor& weight, const LineKernels& lines, Thre
     const PackTools tools{lines, scratch.as<float>() + worker * floats};
     for (std::int64_t p = begin; p < end; ++p) {
       const PairData to{data_.as<std::byte>() + p * layout.pair_bytes(), block_scales(p), output_scales(p), nullptr};
-      for (int panel = 0; panel < 2; ++panel) {
-        const PanelSource source{&weight, p * kPairRows + panel * kPanelRows,
-                                 input.output_factor * weight.tensor_scale};
-        pack_panel(layout, source, panel, tools, to);
-      }
+      const float scale = input.output_factor * weight.tensor_scale;
+      const PanelSource panels[2] = {{&weight, p * kPairRows, scale}, {&weight, p * kPairRows + kPanelRows, scale}};
+      pack_pair(layout, panels, tools, to);
     }
     finish_lines();
   });

@@ -143,11 +143,10 @@ HeadWeights::HeadWeights(const std::vector<QuantTensor>& weights, DType compute,
   pool.parallel_for(heads_ * layout_.pairs, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
     for (std::int64_t i = begin; i < end; ++i) {
       const QuantTensor& weight = weights[static_cast<std::size_t>(i / layout_.pairs)];
-      for (int panel = 0; panel < 2; ++panel) {
-        const PanelSource source{&weight, i % layout_.pairs * kPairRows + panel * kPanelRows};
-        pack_panel(layout_, source, panel, {line_kernels_scalar(), scratch.as<float>() + worker * floats},
-                   {data_.as<std::byte>() + i * layout_.pair_bytes(), nullptr, nullptr, nullptr});
-      }
+      const std::int64_t row = i % layout_.pairs * kPairRows;
+      const PanelSource panels[2] = {{&weight, row}, {&weight, row + kPanelRows}};
+      pack_pair(layout_, panels, {line_kernels_scalar(), scratch.as<float>() + worker * floats},
+                {data_.as<std::byte>() + i * layout_.pair_bytes(), nullptr, nullptr, nullptr});
     }
   });
 }

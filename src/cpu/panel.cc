@@ -55,6 +55,20 @@ void interleave_floats(const PanelLayout& layout, const float* rows, std::byte* 
   }
 }
 
+void pack_panel(const PanelLayout& layout, const PanelSource& source, const PackTools& tools, std::byte* lines) {
+  const QuantTensor& w = *source.weight;
+  const std::int64_t rows = std::clamp<std::int64_t>(w.codes.rows - source.first_row, 0, kPanelRows);
+  if (layout.format == Format::bf16 && rows == kPanelRows && is_plain_bf16(w)) {
+    const std::int64_t stride = 2 * w.codes.row_stride;
+    return interleave_bf16(layout, tools.lines, static_cast<const std::byte*>(w.codes.data) + source.first_row * stride,
+                           stride, lines);
+  }
+  float* const scratch = tools.scratch;
+  std::fill_n(scratch, pack_scratch_floats(layout.cols), 0.0f);
+  for (int r = 0; r < rows; ++r) decode_row(w, source.first_row + r, scratch + r * layout.cols);
+  interleave_floats(layout, scratch, lines);
+}
+
 }  // namespace
 
 Format stored_format(Recipe recipe) {
@@ -103,21 +117,10 @@ StoredPlace PanelLayout::place(std::int64_t k) const {
   return {bytes_of_k(first * segment_k()), segment < three ? 2 : 3, static_cast<int>(segment - first)};
 }
 
-void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel, const PackTools& tools,
-                const PairData& pair) {
-  if (layout.quantized()) return pack_quantized_panel(layout, source, panel, tools.lines, pair);
-  const QuantTensor& w = *source.weight;
-  std::byte* lines = pair.records + panel * kLineBytes;
-  const std::int64_t rows = std::clamp<std::int64_t>(w.codes.rows - source.first_row, 0, kPanelRows);
-  if (layout.format == Format::bf16 && rows == kPanelRows && is_plain_bf16(w)) {
-    const std::int64_t stride = 2 * w.codes.row_stride;
-    return interleave_bf16(layout, tools.lines, static_cast<const std::byte*>(w.codes.data) + source.first_row * stride,
-                           stride, lines);
-  }
-  float* const scratch = tools.scratch;
-  std::fill_n(scratch, pack_scratch_floats(layout.cols), 0.0f);
-  for (int r = 0; r < rows; ++r) decode_row(w, source.first_row + r, scratch + r * layout.cols);
-  interleave_floats(layout, scratch, lines);
+void pack_pair(const PanelLayout& layout, const PanelSource (&sources)[2], const PackTools& tools,
+               const PairData& pair) {
+  if (layout.quantized()) return pack_quantized_pair(layout, sources, tools.lines, pair);
+  for (int p = 0; p < 2; ++p) pack_panel(layout, sources[p], tools, pair.records + p * kLineBytes);
 }
 
 }  // namespace sluice::cpu

@@ -75,22 +75,22 @@ struct PackTools {
   float* scratch = nullptr;  // [pack_scratch_floats]
 };
 
-// Floats of scratch that pack_panel needs for rows of K elements.
+// Floats of scratch that pack_pair needs for rows of K elements.
 constexpr std::int64_t pack_scratch_floats(std::int64_t cols) { return kPanelRows * cols; }
 
-// Writes panel 0 or 1 of a pair, whose records are zeros or were packed before; finish_lines() after the last of a
-// thread. Quantised formats are copied code by code; bf16 rows without scales are copied, and everything else goes
-// through decode_row and is rounded once. Cost: reads the 16 rows once (a transposed file: 16 times, from cache).
-// Throws Error(unsupported) for block scales that the layout cannot hold.
-void pack_panel(const PanelLayout& layout, const PanelSource& source, int panel, const PackTools& tools,
-                const PairData& pair);
+// Writes a pair, whose records are zeros or were packed before; finish_lines() after the last of a thread. Quantised
+// formats are copied code by code; bf16 rows without scales are copied, and everything else goes through decode_row and
+// is rounded once. Cost: reads the 16 rows once (a transposed file: 16 times, from cache). Throws Error(unsupported)
+// for block scales that the layout cannot hold.
+void pack_pair(const PanelLayout& layout, const PanelSource (&sources)[2], const PackTools& tools,
+               const PairData& pair);
 
 // Whether the MXFP4 scales of all blocks that are not zero lie between 2^-40 and 2^40. Then sums may be kept in units
 // of the scale of a block without leaving the range of f32, for inputs between 2^-80 and 2^80. Cost: reads the scales.
 bool scales_are_near(const QuantTensor& weight);
 
 // For quantised layouts.
-void pack_quantized_panel(const PanelLayout& layout, const PanelSource& source, int panel, const LineKernels& lines,
-                          const PairData& pair);
+void pack_quantized_pair(const PanelLayout& layout, const PanelSource (&sources)[2], const LineKernels& lines,
+                         const PairData& pair);
 
 }  // namespace sluice::cpu

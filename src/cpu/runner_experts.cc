@@ -52,14 +52,15 @@ void release_codes(const ExpertWeights& weights, const QuantTensor& weight) {
 }
 
 // Gives up the pages of an expert as soon as its last pair is packed: a layer may be larger than what may be mapped.
+// Counting waits for all lines that went past the cache, so that it is done once a run of pairs.
 class ExpertRelease {
  public:
   ExpertRelease(const ExpertWeights& weights, std::int64_t pairs)
       : weights_(weights), left_(static_cast<std::size_t>(weights.count())) {
     for (std::atomic<std::int64_t>& left : left_) left = pairs;
   }
-  void packed(std::int64_t e) {
-    if (left_[e].fetch_sub(1, std::memory_order_acq_rel) != 1 || !weights_.release) return;
+  void packed(std::int64_t e, std::int64_t pairs) {
+    if (left_[e].fetch_sub(pairs, std::memory_order_acq_rel) != pairs || !weights_.release) return;
     if (!weights_.gate.empty()) release_codes(weights_, weights_.gate[e]);
     release_codes(weights_, weights_.up[e]);
     release_codes(weights_, weights_.down[e]);
@@ -137,14 +138,17 @@ void CpuExperts::fill(const ExpertWeights& weights, const LineKernels& lines, Th
   const std::vector<std::int64_t> pieces =
       packing_pieces(experts * pairs(), static_cast<std::int64_t>(in_.bytes() + out_.bytes()), pool.size());
   pool.parallel_for(std::ssize(pieces) - 1, 1, [&](std::int64_t first, std::int64_t last, int worker) {
-    const std::int64_t begin = pieces[first], end = pieces[last];
     const PackTools tools{lines, scratch.as<float>() + worker * pack_scratch_floats(longest)};
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t e = i / pairs(), pair = i % pairs();
-      if (pair == 0) pack_biases(weights, e);
-      if (pair < gemm1.pairs) pack_gemm1_pair(weights, e, pair, tools, far1);
-      if (pair >= gemm1.pairs) pack_gemm2_pair(weights, e, pair - gemm1.pairs, tools, far2);
-      release.packed(e);
+    for (std::int64_t i = pieces[first]; i < pieces[last];) {
+      const std::int64_t e = i / pairs(), expert = e * pairs();
+      const std::int64_t begin = i - expert, end = std::min(pieces[last] - expert, pairs());
+      if (begin == 0) pack_biases(weights, e);
+      for (std::int64_t pair = begin; pair < end; ++pair) {
+        if (pair < gemm1.pairs) pack_gemm1_pair(weights, e, pair, tools, far1);
+        if (pair >= gemm1.pairs) pack_gemm2_pair(weights, e, pair - gemm1.pairs, tools, far2);
+      }
+      release.packed(e, end - begin);
+      i = expert + end;
     }
     finish_lines();
   });
@@ -161,8 +165,9 @@ void CpuExperts::pack_gemm1_pair(const ExpertWeights& weights, std::int64_t e, s
   const QuantTensor& first = gated() ? weights.gate[e] : weights.up[e];
   const QuantTensor& second = weights.up[e];
   const float up_scale = upstream_gate_alpha ? first.tensor_scale : second.tensor_scale;
-  pack_panel(gemm1, {&first, row, input1.output_factor * first.tensor_scale}, 0, tools, to);
-  pack_panel(gemm1, {&second, gated() ? row : row + kPanelRows, input1.output_factor * up_scale}, 1, tools, to);
+  const PanelSource panels[2] = {{&first, row, input1.output_factor * first.tensor_scale},
+                                 {&second, gated() ? row : row + kPanelRows, input1.output_factor * up_scale}};
+  pack_pair(gemm1, panels, tools, to);
 }
 
 void CpuExperts::pack_gemm2_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair,
@@ -171,8 +176,8 @@ void CpuExperts::pack_gemm2_pair(const ExpertWeights& weights, std::int64_t e, s
   to.perhaps_far = &far;
   const QuantTensor& down = weights.down[e];
   const float scale = input2.output_factor * down.tensor_scale;
-  pack_panel(gemm2, {&down, pair * kPairRows, scale}, 0, tools, to);
-  pack_panel(gemm2, {&down, pair * kPairRows + kPanelRows, scale}, 1, tools, to);
+  const PanelSource panels[2] = {{&down, pair * kPairRows, scale}, {&down, pair * kPairRows + kPanelRows, scale}};
+  pack_pair(gemm2, panels, tools, to);
 }
 
 void CpuExperts::pack_biases(const ExpertWeights& weights, std::int64_t e) {

@@ -1,6 +1,6 @@
 // What a block scale of a 4-bit format becomes in a panel, code by code.
 //
-// Called by panel_quant.cc while loading, from many threads; immutable tables.
+// Called by panel_fp4.cc while loading, from many threads; immutable tables.
 #pragma once
 
 #include <array>

@@ -29,13 +29,13 @@ struct LineRun {
   FetchAhead ahead;
 };
 
-// Block scales of records that follow each other, a byte each, one after the other in every row: [groups][16 rows] in a
-// record. At most a segment (gemm_kernels.h).
+// Block scales of both panels of records that follow each other, a byte each, one after the other in every row:
+// [groups][2 panels][16 rows] in a record. At most a segment (gemm_kernels.h).
 struct ScaleRun {
-  const std::uint8_t* rows = nullptr;  // first one that is wanted, of the first row
-  std::int64_t stride = 0;             // bytes from row to row
+  const std::uint8_t* rows[2] = {};  // of each panel the first one that is wanted, of the first row
+  std::int64_t strides[2] = {};      // bytes from row to row
   std::int64_t records = 0;
-  std::byte* to = nullptr;  // first scale of the panel in the first record
+  std::byte* to = nullptr;  // first scale in the first record
   std::int64_t step = 0;    // bytes from record to record
 };
 
@@ -45,8 +45,8 @@ struct LineKernels {
   void (*nvfp4)(const LineRun&) = nullptr;
   // Whether a block of 32 codes has zeros only.
   bool (*mxfp4)(const LineRun&) = nullptr;
-  // For scales that need no second look, which is almost all. Return false where there are others and then write
-  // nothing.
+  // For scales that need no second look, which is almost all. Return false where there are others; whatever was written
+  // then has to be written again.
   bool (*nvfp4_scales)(const ScaleRun&) = nullptr;             // positive, normal numbers
   bool (*mxfp4_scales)(const ScaleRun&, bool& far) = nullptr;  // up to 2^125; `far` is set by one beyond 2^-40 or 2^40
 };

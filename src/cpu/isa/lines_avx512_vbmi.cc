@@ -38,6 +38,7 @@ struct ZmmVbmi : Zmm {
 };
 
 constexpr int kScaleRecords = 4;  // of a segment
+constexpr int kLineBytes = 64;
 
 // The first `Bytes` (8 or 16) of each of four rows, a row in a lane.
 template <int Bytes>
@@ -50,15 +51,23 @@ template <int Bytes>
   return _mm512_inserti32x4(_mm512_inserti32x4(first, load(2), 2), load(3), 3);
 }
 
-// Lane i of v to group `group` of record i.
-[[gnu::always_inline]] inline void store_group(const ScaleRun& run, int group, __m512i v) {
-  const auto store = [&](int record, __m128i scales) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(run.to + record * run.step + group * kScaleLine), scales);
+// Lane i of the four vectors, in their order, to line `line` of the scales of record i, past the cache: what is not
+// whole lines would be read before it is written.
+[[gnu::always_inline]] inline void store_lines(const ScaleRun& run, int line, const Rows4<Zmm>& v) {
+  const __m512i a = _mm512_shuffle_i32x4(v.v[0], v.v[1], 0x44), b = _mm512_shuffle_i32x4(v.v[2], v.v[3], 0x44);
+  const __m512i c = _mm512_shuffle_i32x4(v.v[0], v.v[1], 0xEE), d = _mm512_shuffle_i32x4(v.v[2], v.v[3], 0xEE);
+  const auto store = [&](int record, __m512i scales) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(run.to + record * run.step + line * kLineBytes), scales);
   };
-  store(0, _mm512_castsi512_si128(v));
-  store(1, _mm512_extracti32x4_epi32(v, 1));
-  store(2, _mm512_extracti32x4_epi32(v, 2));
-  store(3, _mm512_extracti32x4_epi32(v, 3));
+  store(0, _mm512_shuffle_i32x4(a, b, 0x88));
+  store(1, _mm512_shuffle_i32x4(a, b, 0xDD));
+  store(2, _mm512_shuffle_i32x4(c, d, 0x88));
+  store(3, _mm512_shuffle_i32x4(c, d, 0xDD));
+}
+
+bool whole_segment(const ScaleRun& run) {
+  const auto address = reinterpret_cast<std::uintptr_t>(run.to);
+  return run.records == kScaleRecords && (address | static_cast<std::uintptr_t>(run.step)) % kLineBytes == 0;
 }
 
 // Where [records as lanes][groups][rows] is taken from, when a vector has 16 bytes of each of four rows: of one vector,
@@ -76,48 +85,67 @@ struct ScaleOrder {
 constexpr ScaleOrder<4, 4> kNvfp4Order;
 constexpr ScaleOrder<2, 8> kMxfp4Order;
 
-// As store_plain_nvfp4_scales; a whole segment in wide vectors.
-bool store_nvfp4_scales(const ScaleRun& given) {
-  const ScaleRun run = given;
-  if (run.records != kScaleRecords) return store_plain_nvfp4_scales(run);
+// [4 groups], each [records as lanes][16 rows], of one panel. Bytes that are not plain are marked in `others`.
+[[gnu::always_inline]] inline Rows4<Zmm> nvfp4_groups(const std::uint8_t* rows, std::int64_t stride,
+                                                      __mmask64& others) {
   const __m512i order = _mm512_load_si512(kNvfp4Order.from);
   Rows4<Zmm> quads;
-  __mmask64 others = 0;
 #pragma GCC unroll 4
   for (int q = 0; q < kQuads; ++q) {
-    const __m512i v = load_quad<16>(run.rows + q * kRowsOfQuad * run.stride, run.stride);
+    const __m512i v = load_quad<16>(rows + q * kRowsOfQuad * stride, stride);
     others |= _mm512_cmpgt_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8(0x08)), _mm512_set1_epi8(0x7E - 0x08));
     quads.v[q] = _mm512_permutexvar_epi8(order, _mm512_xor_si512(v, _mm512_set1_epi8(0x78)));
   }
+  return transpose_32<Zmm>(quads);
+}
+
+// As store_plain_nvfp4_scales; a whole segment in wide vectors.
+bool store_nvfp4_scales(const ScaleRun& given) {
+  const ScaleRun run = given;
+  if (!whole_segment(run)) return store_plain_nvfp4_scales(run);
+  __mmask64 others = 0;
+  const Rows4<Zmm> first = nvfp4_groups(run.rows[0], run.strides[0], others);
+  const Rows4<Zmm> second = nvfp4_groups(run.rows[1], run.strides[1], others);
   if (others != 0) return false;
-  const Rows4<Zmm> groups = transpose_32<Zmm>(quads);
-  for (int g = 0; g < 4; ++g) store_group(run, g, groups.v[g]);
+  store_lines(run, 0, {{first.v[0], second.v[0], first.v[1], second.v[1]}});
+  store_lines(run, 1, {{first.v[2], second.v[2], first.v[3], second.v[3]}});
   return true;
+}
+
+// Bytes of a panel that are beyond what is stored, and beyond what is near.
+struct Mxfp4Seen {
+  __mmask64 others = 0, beyond = 0;
+};
+
+// [2 groups], each [records as lanes][16 rows], of one panel.
+[[gnu::always_inline]] inline Two<Zmm> mxfp4_groups(const std::uint8_t* rows, std::int64_t stride, Mxfp4Seen& seen) {
+  constexpr int kMost = 252, kNearest = 127 - 40, kFarthest = 127 + 40;
+  __m512i quads[kQuads];
+#pragma GCC unroll 4
+  for (int q = 0; q < kQuads; ++q) {
+    const __m512i v = load_quad<8>(rows + q * kRowsOfQuad * stride, stride);
+    seen.others |= _mm512_cmpgt_epu8_mask(v, _mm512_set1_epi8(static_cast<char>(kMost)));
+    seen.beyond |=
+        _mm512_cmpgt_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8(kNearest)), _mm512_set1_epi8(kFarthest - kNearest));
+    quads[q] = _mm512_sub_epi8(_mm512_set1_epi8(static_cast<char>(254)), v);
+  }
+  const __m512i order = _mm512_load_si512(kMxfp4Order.from);
+  const __m512i first = _mm512_permutex2var_epi8(quads[0], order, quads[1]);
+  const __m512i second = _mm512_permutex2var_epi8(quads[2], order, quads[3]);
+  return {_mm512_unpacklo_epi64(first, second), _mm512_unpackhi_epi64(first, second)};
 }
 
 // As store_plain_mxfp4_scales.
 bool store_mxfp4_scales(const ScaleRun& given, bool& far) {
-  constexpr int kMost = 252, kNearest = 127 - 40, kFarthest = 127 + 40;
   constexpr __mmask64 kLoaded = 0x00FF00FF00FF00FF;
   const ScaleRun run = given;
-  if (run.records != kScaleRecords) return store_plain_mxfp4_scales(run, far);
-  __m512i quads[kQuads];
-  __mmask64 others = 0, beyond = 0;
-#pragma GCC unroll 4
-  for (int q = 0; q < kQuads; ++q) {
-    const __m512i v = load_quad<8>(run.rows + q * kRowsOfQuad * run.stride, run.stride);
-    others |= _mm512_cmpgt_epu8_mask(v, _mm512_set1_epi8(static_cast<char>(kMost)));
-    beyond |=
-        _mm512_cmpgt_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8(kNearest)), _mm512_set1_epi8(kFarthest - kNearest));
-    quads[q] = _mm512_sub_epi8(_mm512_set1_epi8(static_cast<char>(254)), v);
-  }
-  if (others != 0) return false;
-  far = far || (beyond & kLoaded) != 0;
-  const __m512i order = _mm512_load_si512(kMxfp4Order.from);
-  const __m512i first = _mm512_permutex2var_epi8(quads[0], order, quads[1]);
-  const __m512i second = _mm512_permutex2var_epi8(quads[2], order, quads[3]);
-  store_group(run, 0, _mm512_unpacklo_epi64(first, second));
-  store_group(run, 1, _mm512_unpackhi_epi64(first, second));
+  if (!whole_segment(run)) return store_plain_mxfp4_scales(run, far);
+  Mxfp4Seen seen;
+  const Two<Zmm> first = mxfp4_groups(run.rows[0], run.strides[0], seen);
+  const Two<Zmm> second = mxfp4_groups(run.rows[1], run.strides[1], seen);
+  if (seen.others != 0) return false;
+  far = far || (seen.beyond & kLoaded) != 0;
+  store_lines(run, 0, {{first.a, second.a, first.b, second.b}});
   return true;
 }
 

@@ -1,4 +1,4 @@
-// Block scales of 16 rows > those of a panel, with vectors of 16 bytes: every table has them compiled with the
+// Block scales of 16 rows > those of a pair, with vectors of 16 bytes: every table has them compiled with the
 // registers and instructions of its unit. Internal linkage.
 #pragma once
 
@@ -54,12 +54,13 @@ struct Extent {
   }
 };
 
-[[gnu::always_inline]] inline ScaleGroups load_groups(const ScaleRun& run, std::int64_t bytes, Extent& extent) {
+[[gnu::always_inline]] inline ScaleGroups load_groups(const ScaleRun& run, int panel, std::int64_t bytes,
+                                                      Extent& extent) {
   ScaleGroups rows;
   extent = {_mm_set1_epi8(-1), _mm_setzero_si128()};
 #pragma GCC unroll 16
   for (int r = 0; r < kScaleRows; ++r) {
-    rows.v[r] = load_scales(run.rows + r * run.stride, bytes);
+    rows.v[r] = load_scales(run.rows[panel] + r * run.strides[panel], bytes);
     extent.add(rows.v[r]);
   }
   return rows;
@@ -67,12 +68,13 @@ struct Extent {
 
 // `Groups` of every record; a whole segment has `Most` of them.
 template <int Groups, int Most, class Stored>
-[[gnu::always_inline]] inline void store_groups(const ScaleRun& run, const ScaleGroups& rows, Stored stored) {
+[[gnu::always_inline]] inline void store_groups(const ScaleRun& run, int panel, const ScaleGroups& rows,
+                                                Stored stored) {
   const ScaleGroups g = interleaved(interleaved(interleaved(interleaved(rows))));
 #pragma GCC unroll 16
   for (int i = 0; i < Most; ++i) {
     if (i >= Groups * run.records) break;
-    std::byte* to = run.to + i / Groups * run.step + i % Groups * kScaleLine;
+    std::byte* to = run.to + i / Groups * run.step + i % Groups * kScaleLine + panel * kScaleRows;
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), stored(g.v[i]));
   }
 }
@@ -81,10 +83,12 @@ template <int Groups, int Most, class Stored>
 inline bool store_plain_nvfp4_scales(const ScaleRun& run) {
   constexpr std::uint8_t kLeast = 0x08, kMost = 0x7E;
   const std::int64_t bytes = 4 * run.records;
-  Extent extent;
-  const ScaleGroups rows = load_groups(run, bytes, extent);
-  if (!extent.within(kLeast, kMost, bytes)) return false;
-  store_groups<4, 16>(run, rows, [](__m128i v) { return _mm_xor_si128(v, _mm_set1_epi8(0x78)); });
+  for (int panel = 0; panel < 2; ++panel) {
+    Extent extent;
+    const ScaleGroups rows = load_groups(run, panel, bytes, extent);
+    if (!extent.within(kLeast, kMost, bytes)) return false;
+    store_groups<4, 16>(run, panel, rows, [](__m128i v) { return _mm_xor_si128(v, _mm_set1_epi8(0x78)); });
+  }
   return true;
 }
 
@@ -92,11 +96,14 @@ inline bool store_plain_nvfp4_scales(const ScaleRun& run) {
 inline bool store_plain_mxfp4_scales(const ScaleRun& run, bool& far) {
   constexpr std::uint8_t kMost = 252, kNearest = 127 - 40, kFarthest = 127 + 40;
   const std::int64_t bytes = 2 * run.records;
-  Extent extent;
-  const ScaleGroups rows = load_groups(run, bytes, extent);
-  if (!extent.within(0, kMost, bytes)) return false;
-  far = far || !extent.within(kNearest, kFarthest, bytes);
-  store_groups<2, 8>(run, rows, [](__m128i v) { return _mm_sub_epi8(_mm_set1_epi8(static_cast<char>(254)), v); });
+  for (int panel = 0; panel < 2; ++panel) {
+    Extent extent;
+    const ScaleGroups rows = load_groups(run, panel, bytes, extent);
+    if (!extent.within(0, kMost, bytes)) return false;
+    far = far || !extent.within(kNearest, kFarthest, bytes);
+    store_groups<2, 8>(run, panel, rows,
+                       [](__m128i v) { return _mm_sub_epi8(_mm_set1_epi8(static_cast<char>(254)), v); });
+  }
   return true;
 }
 
