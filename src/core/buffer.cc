@@ -54,4 +54,13 @@ Buffer host_buffer(std::size_t bytes) {
   return {data, bytes, Device{}, unmap};
 }
 
+void take_huge_pages(const Buffer& buffer, std::size_t begin, std::size_t end) {
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE of Linux 5.14, newer than the headers of some systems
+  auto* const data = buffer.as<std::byte>();
+  for (std::size_t at = begin / kHugePageBytes * kHugePageBytes; at < end && at + kHugePageBytes <= buffer.bytes();
+       at += kHugePageBytes) {
+    madvise(data + at + kHugePageBytes - kPageBytes, kPageBytes, kPopulateWrite);
+  }
+}
+
 }  // namespace sluice

@@ -127,6 +127,8 @@ void PackedDense::fill(const QuantTensor& weight, const LineKernels& lines, Thre
   const std::int64_t grain = piece_pairs(1, layout.pairs, pool.size() * kPiecesOfWorker, 1);
   for_each_piece(pool, {1, layout.pairs, grain}, [&](std::int64_t, std::int64_t begin, std::int64_t end, int worker) {
     const PackTools tools{lines, scratch.as<float>() + worker * floats};
+    take_huge_pages(data_, static_cast<std::size_t>(begin * layout.pair_bytes()),
+                    static_cast<std::size_t>(end * layout.pair_bytes()));
     for (std::int64_t p = begin; p < end; ++p) {
       const PairData to{data_.as<std::byte>() + p * layout.pair_bytes(), block_scales(p), output_scales(p), nullptr};
       const float scale = input.output_factor * weight.tensor_scale;

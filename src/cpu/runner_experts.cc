@@ -143,6 +143,7 @@ void CpuExperts::fill(const ExpertWeights& weights, const LineKernels& lines, Th
       const std::int64_t e = i / pairs(), expert = e * pairs();
       const std::int64_t begin = i - expert, end = std::min(pieces[last] - expert, pairs());
       if (begin == 0) pack_biases(weights, e);
+      take_pages(e, begin, end);
       for (std::int64_t pair = begin; pair < end; ++pair) {
         if (pair < gemm1.pairs) pack_gemm1_pair(weights, e, pair, tools, far1);
         if (pair >= gemm1.pairs) pack_gemm2_pair(weights, e, pair - gemm1.pairs, tools, far2);
@@ -155,6 +156,17 @@ void CpuExperts::fill(const ExpertWeights& weights, const LineKernels& lines, Th
   const bool mxfp4 = gemm1.format == Format::mxfp4;
   gemm1.near_scales = mxfp4 && (!far1 || (near_scales(weights.gate, pool) && near_scales(weights.up, pool)));
   gemm2.near_scales = mxfp4 && (!far2 || near_scales(weights.down, pool));
+}
+
+// Of the pairs of an expert, counted through both products.
+void CpuExperts::take_pages(std::int64_t e, std::int64_t begin, std::int64_t end) const {
+  const auto take = [e](const Buffer& buffer, const PanelLayout& layout, std::int64_t first, std::int64_t last) {
+    const std::int64_t start = e * layout.bytes();
+    take_huge_pages(buffer, static_cast<std::size_t>(start + first * layout.pair_bytes()),
+                    static_cast<std::size_t>(start + last * layout.pair_bytes()));
+  };
+  if (begin < gemm1.pairs) take(in_, gemm1, begin, std::min(end, gemm1.pairs));
+  if (end > gemm1.pairs) take(out_, gemm2, std::max(begin - gemm1.pairs, std::int64_t{0}), end - gemm1.pairs);
 }
 
 void CpuExperts::pack_gemm1_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair,

@@ -75,6 +75,7 @@ class CpuExperts final : public PreparedExperts {
   void pack_gemm2_pair(const ExpertWeights& weights, std::int64_t e, std::int64_t pair, const PackTools& tools,
                        std::atomic<bool>& far);
   void pack_biases(const ExpertWeights& weights, std::int64_t e);
+  void take_pages(std::int64_t e, std::int64_t begin, std::int64_t end) const;
 
   Buffer in_;   // E_local x gemm1
   Buffer out_;  // E_local x gemm2

@@ -59,6 +59,46 @@ TEST(Buffer, LargeOnesBeginAtAHugePageAndAreUnmappedWhole) {
   }
 }
 
+// Whether the page is in memory, which a page of a new buffer is once it was written, or its huge page taken.
+bool is_resident(const std::byte* page) {
+  unsigned char resident = 0;
+  return mincore(const_cast<std::byte*>(page), 1, &resident) == 0 && (resident & 1) != 0;
+}
+
+// What was written stays, what was not is zero, and neither pages that were not asked for nor a last part that is no
+// whole huge page are taken.
+TEST(Buffer, TakingHugePagesChangesNothingInThem) {
+  constexpr std::size_t kPage = 4096, kHuge = 2u << 20, kBytes = 4 * kHuge - 1;
+  const Buffer buffer = host_buffer(kBytes);
+  auto* const bytes = buffer.as<std::byte>();
+  bytes[kHuge - 1] = bytes[kHuge] = std::byte{7};
+  take_huge_pages(buffer, kHuge - 1, 2 * kHuge);
+  EXPECT_FALSE(is_resident(bytes + 2 * kHuge));
+  take_huge_pages(buffer, 3 * kHuge, kBytes);
+  EXPECT_FALSE(is_resident(bytes + 4 * kHuge - kPage)) << "beyond the last whole huge page";
+  take_huge_pages(buffer, 0, 0);
+  take_huge_pages(Buffer(), 0, 0);
+  for (std::size_t i = 0; i < kBytes; ++i) {
+    ASSERT_EQ(bytes[i], i == kHuge - 1 || i == kHuge ? std::byte{7} : std::byte{0}) << i;
+  }
+}
+
+// The place that is used first decides in which order Linux clears a huge page (buffer.h); small pages show which it
+// is.
+TEST(Buffer, HugePagesAreTakenFromTheirEnd) {
+  constexpr std::size_t kPage = 4096, kHuge = 2u << 20;
+  const Buffer buffer = host_buffer(3 * kHuge);
+  const auto* const bytes = buffer.as<std::byte>();
+  constexpr int kPopulateWrite = 23;
+  if (madvise(buffer.data(), kPage, kPopulateWrite) != 0) GTEST_SKIP() << "a system without MADV_POPULATE_WRITE";
+  madvise(buffer.data(), buffer.bytes(), MADV_NOHUGEPAGE);
+  take_huge_pages(buffer, 2 * kHuge - 1, 2 * kHuge + 1);
+  for (const std::size_t page : {kHuge, 2 * kHuge}) {
+    EXPECT_FALSE(is_resident(bytes + page));
+    EXPECT_TRUE(is_resident(bytes + page + kHuge - kPage));
+  }
+}
+
 TEST(Buffer, SizesThatNoSumHoldsAreErrors) {
   EXPECT_THROW(host_buffer(std::numeric_limits<std::size_t>::max()), Error);
   EXPECT_THROW(host_buffer(std::numeric_limits<std::size_t>::max() - (1u << 20)), Error);
