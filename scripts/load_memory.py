@@ -6,9 +6,10 @@
 
 Prints one row a format: the most anonymous memory while loading, as a share of the bytes of the file (which are those
 of the prepared weights, but for fillings); the most pages of mapped files; and the speed of loading against the speed
-at which as many threads copy the same files from the page cache, measured before and after. Loading also needs as much
-memory that nobody used before, so the speed of that is given as well. Watching takes a processor now and then, so that
-times are those of loads that nobody watches. Exits with 1 where memory is beyond its bound.
+at which as many threads copy the same files from the page cache. Loading also needs as much memory that nobody used
+before, so the speed of copying into that is given as well: as programs copy, and with the last byte of every huge page
+used first, which is faster where Linux clears pages towards the byte that is used. Watching takes a processor now and
+then, so that times are those of loads that nobody watches. Exits with 1 where memory is beyond its bound.
 The checkpoint is a Qwen3-MoE of 64 experts with random weights; its text is of no interest. Its files are written
 --write-mb at a time (0: tensor by tensor), which decides how large the pages are that the page cache keeps them in.
 Needs numpy; SLUICE_BUILD_DIR names the build (default: build/cpu).
@@ -174,13 +175,16 @@ def read_speed(folder, threads):
 
 
 def new_memory(count):
-    memory = mmap.mmap(-1, count + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    """From the beginning of a huge page on."""
+    memory = mmap.mmap(-1, count + 2 * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, dtype=np.uint8)
+    pages = np.frombuffer(memory, dtype=np.uint8)
+    return pages[-pages.ctypes.data % HUGE_PAGE:]
 
 
-def copy_speed(folder, threads):
-    """GB/s of the same into memory that this process has not used before, as everything that keeps weights has to."""
+def copy_speed(folder, threads, from_ends):
+    """GB/s of the same into memory that this process has not used before, as everything that keeps weights has to.
+    `from_ends`: of every huge page the last byte is used first, so that Linux clears it forwards."""
     blocks = blocks_of(folder, threads)
     memory = new_memory(sum(len(b) for part in blocks for b in part))
     starts = np.cumsum([0] + [sum(map(len, part)) for part in blocks])
@@ -188,6 +192,9 @@ def copy_speed(folder, threads):
     def copy(i):
         at = begin = int(starts[i])
         for block in blocks[i]:
+            if from_ends and (at == begin or at // HUGE_PAGE != (at + len(block)) // HUGE_PAGE):
+                memory[at // HUGE_PAGE * HUGE_PAGE + HUGE_PAGE - 1] = 0
+                memory[(at + len(block)) // HUGE_PAGE * HUGE_PAGE + HUGE_PAGE - 1] = 0
             np.copyto(memory[at:at + len(block)], block)
             at += len(block)
         return at - begin
@@ -248,18 +255,20 @@ def measure(fmt, folder, threads, repeat, mapped_mb):
     file_bytes = sum(f.stat().st_size for f in weight_files(folder))
     read_speed(folder, threads)  # into the page cache
     anonymous = mapped = 0
-    loads, reads, copies = [], [], []
+    loads, reads, copies, best_copies = [], [], [], []
     for _ in range(repeat):
         reads.append(read_speed(folder, threads))
-        own_memory(int(file_bytes * OWNED), threads)
-        copies.append(copy_speed(folder, threads))
+        for from_ends, speeds in ((False, copies), (True, best_copies)):
+            own_memory(int(file_bytes * OWNED), threads)
+            speeds.append(copy_speed(folder, threads, from_ends))
         own_memory(int(file_bytes * OWNED), threads)
         loads.append(file_bytes / load(folder, watch=False)[2] * 1e-9)
         most_anonymous, most_mapped, _ = load(folder, watch=True)
         anonymous, mapped = max(anonymous, most_anonymous), max(mapped, most_mapped)
     share = lambda of: f"{100 * middle([l / o for l, o in zip(loads, of)]):.0f} %"
     print(f"{fmt:>10} {file_bytes / 1e9:6.2f} GB  anonymous {100 * anonymous / file_bytes:6.1f} %  mapped {mapped / 1e6:6.0f} MB"
-          f"  load {speed_text(loads)}  copy {speed_text(copies)} {share(copies)}  read {speed_text(reads)} {share(reads)}",
+          f"  load {speed_text(loads)}  copy {speed_text(copies)} {share(copies)}"
+          f"  from ends {speed_text(best_copies)} {share(best_copies)}  read {speed_text(reads)} {share(reads)}",
           flush=True)
     return anonymous <= MOST_ANONYMOUS * file_bytes and mapped <= mapped_mb * 1e6
 
