@@ -24,10 +24,11 @@ std::int64_t first_bad_float(const std::byte* data, DType type, std::int64_t cou
   return -1;
 }
 
-std::int64_t first_bad_scale(const std::byte* data, DType type, std::int64_t count) {
-  if (type == DType::e4m3) return first_bad_e4m3(data, count);
-  if (type == DType::e8m0) return first_bad_e8m0(data, count);
-  return first_bad_float(data, type, count);
+// Among `count` scales from `data` on, which lies in the grid.
+std::int64_t first_bad_scale(const ScaleGrid& grid, const std::byte* data, std::int64_t count) {
+  if (grid.type == DType::e4m3) return first_bad_e4m3(data, count);
+  if (grid.type == DType::e8m0) return first_bad_e8m0(data, count, grid.most);
+  return first_bad_float(data, grid.type, count);
 }
 
 }  // namespace
@@ -48,7 +49,7 @@ void ScaleChecks::check(std::size_t g, std::int64_t matrix) {
   const ScaleGrid& grid = grids_[g];
   if (!grid.request.holds(matrix)) return;
   const std::int64_t count = elements_of(*grid.tensor) / grid.request.matrices();
-  const std::int64_t bad = first_bad_scale(grid.data + dtype_bytes(grid.type, matrix * count), grid.type, count);
+  const std::int64_t bad = first_bad_scale(grid, grid.data + dtype_bytes(grid.type, matrix * count), count);
   if (bad >= 0) bad_[i] = bad + matrix * count;
 }
 

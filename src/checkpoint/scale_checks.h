@@ -21,6 +21,7 @@ struct ScaleGrid {
   const TensorEntry* tensor = nullptr;
   const std::byte* data = nullptr;
   DType type = DType::f32;
+  std::uint8_t most = 0xFE;  // e8m0: the largest code that is a scale; NaN is 0xFF
 };
 
 class ScaleChecks {

@@ -5,16 +5,15 @@
 namespace sluice::ckpt {
 namespace {
 
-// A code as a number that is the larger the worse: bad from kWorst on.
+// A code as a number that is the larger the worse.
 struct E4m3 {
-  static constexpr std::uint8_t kWorst = 0x7F;  // NaN; from 0x81 on negative
+  static constexpr std::uint8_t kMost = 0x7E;  // then NaN, and from 0x81 on negative numbers
   static std::uint8_t rank(std::uint8_t code) { return code == 0x80 ? std::uint8_t{0} : code; }
   static __m128i rank(__m128i codes) {
     return _mm_andnot_si128(_mm_cmpeq_epi8(codes, _mm_set1_epi8(static_cast<char>(0x80))), codes);
   }
 };
 struct E8m0 {
-  static constexpr std::uint8_t kWorst = 0xFF;
   static std::uint8_t rank(std::uint8_t code) { return code; }
   static __m128i rank(__m128i codes) { return codes; }
 };
@@ -27,14 +26,14 @@ __m128i worst_of_line(const std::byte* codes) {
   return _mm_max_epu8(_mm_max_epu8(at(0), at(1)), _mm_max_epu8(at(2), at(3)));
 }
 
-bool reaches(__m128i ranks, std::uint8_t worst) {
-  const __m128i bound = _mm_set1_epi8(static_cast<char>(worst));
-  return _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_max_epu8(ranks, bound), ranks)) != 0;
+bool any_above(__m128i ranks, std::uint8_t most) {
+  const __m128i bound = _mm_set1_epi8(static_cast<char>(most));
+  return _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_max_epu8(ranks, bound), bound)) != 0xFFFF;
 }
 
 // Whether any of the codes is bad is asked once a block.
 template <class Code>
-std::int64_t first_bad(const std::byte* codes, std::int64_t count) {
+std::int64_t first_above(const std::byte* codes, std::int64_t count, std::uint8_t most) {
   constexpr std::int64_t kLine = 64, kBlock = 64 * kLine, kAhead = 2048;
   for (std::int64_t begin = 0; begin < count;) {
     const std::int64_t end = begin + kBlock < count ? begin + kBlock : count;
@@ -44,9 +43,9 @@ std::int64_t first_bad(const std::byte* codes, std::int64_t count) {
       __builtin_prefetch(codes + i + kAhead);  // beyond the page, where hardware stops
       worst = _mm_max_epu8(worst, worst_of_line<Code>(codes + i));
     }
-    if (reaches(worst, Code::kWorst)) i = begin;
+    if (any_above(worst, most)) i = begin;
     for (; i < end; ++i) {
-      if (Code::rank(std::to_integer<std::uint8_t>(codes[i])) >= Code::kWorst) return i;
+      if (Code::rank(std::to_integer<std::uint8_t>(codes[i])) > most) return i;
     }
     begin = end;
   }
@@ -55,7 +54,12 @@ std::int64_t first_bad(const std::byte* codes, std::int64_t count) {
 
 }  // namespace
 
-std::int64_t first_bad_e4m3(const std::byte* codes, std::int64_t count) { return first_bad<E4m3>(codes, count); }
-std::int64_t first_bad_e8m0(const std::byte* codes, std::int64_t count) { return first_bad<E8m0>(codes, count); }
+std::int64_t first_bad_e4m3(const std::byte* codes, std::int64_t count) {
+  return first_above<E4m3>(codes, count, E4m3::kMost);
+}
+
+std::int64_t first_bad_e8m0(const std::byte* codes, std::int64_t count, std::uint8_t most) {
+  return first_above<E8m0>(codes, count, most);
+}
 
 }  // namespace sluice::ckpt

@@ -36,8 +36,14 @@ std::string place_text(const TensorEntry& tensor, std::int64_t i) {
   return place.empty() ? "" : " " + shape_text(place);
 }
 
+// The scale 2^125 of 32 4-bit codes, whose largest value is 6. Values under larger ones are beyond bf16.
+constexpr std::uint8_t kMostMxfp4 = 127 + 125;
+
 std::string bad_text(const std::byte* data, DType type, std::int64_t i) {
-  if (type == DType::e8m0) return "NaN";
+  if (type == DType::e8m0) {
+    const auto code = std::to_integer<int>(data[i]);
+    return code == 0xFF ? "NaN" : fmt::format("2^{}, which puts weights beyond bf16", code - 127);
+  }
   if (type != DType::e4m3) return std::string(fault_name(fault_of(float_at(data, type, i))));
   return (std::to_integer<unsigned>(data[i]) & 0x7Fu) == 0x7Fu ? "NaN" : "negative";
 }
@@ -71,7 +77,8 @@ void WeightReader::set_block_scales(const WeightRequest& request, const TensorEn
   if (request.experts > 0) shape.insert(shape.begin(), request.experts);
   if (without_units(tensor.shape) != without_units(shape)) tensors_.check_shape(tensor, shape);
   const std::byte* data = data_of(request, tensor);
-  if (options_.block_scales) check_scale_grid({request, &tensor, data, type});
+  const std::uint8_t most = rows == 1 ? kMostMxfp4 : ScaleGrid().most;
+  if (options_.block_scales) check_scale_grid({request, &tensor, data, type, most});
   out.whole.block_scale = {
       data, type, rows, cols, request.transposed ? 1 : grid_cols, request.transposed ? grid_rows : 1};
   out.scale_step = grid_rows * grid_cols;

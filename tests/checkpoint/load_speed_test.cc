@@ -25,6 +25,9 @@ bool bad_e4m3(int code) {
   return std::isnan(v) || v < 0.0f;
 }
 bool bad_e8m0(int code) { return std::isnan(to_float(E8m0{static_cast<std::uint8_t>(code)})); }
+bool bad_mxfp4(int code) { return bad_e8m0(code) || to_float(E8m0{static_cast<std::uint8_t>(code)}) > 0x1p125f; }
+std::int64_t first_nan_e8m0(const std::byte* codes, std::int64_t count) { return first_bad_e8m0(codes, count, 254); }
+std::int64_t first_bad_mxfp4(const std::byte* codes, std::int64_t count) { return first_bad_e8m0(codes, count, 252); }
 
 struct Search {
   std::int64_t (*first)(const std::byte*, std::int64_t);
@@ -71,7 +74,8 @@ TEST_P(ScaleSearch, TheFirstOfTwoInLongGridsOfEveryLength) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, ScaleSearch,
-                         ::testing::Values(Search{first_bad_e4m3, bad_e4m3}, Search{first_bad_e8m0, bad_e8m0}));
+                         ::testing::Values(Search{first_bad_e4m3, bad_e4m3}, Search{first_nan_e8m0, bad_e8m0},
+                                           Search{first_bad_mxfp4, bad_mxfp4}));
 
 // Codes and scales of two stacked experts of 8 scales each, and of a matrix of its own.
 class Grids {

@@ -161,6 +161,11 @@ def exponent_nan(m):
     poke(m, STACK + "_scales", 0xFF, (2, 9, 4))
 
 
+@case(good_mx, f"{STACK}_scales", "scale [2, 9, 4] is 2^126", "bf16", kind="scale")
+def exponent_beyond_bf16(m):
+    poke(m, STACK + "_scales", 127 + 126, (2, 9, 4))
+
+
 @case(good_mx, f"{STACK}_blocks", "its scale", "is missing", kind="missing")
 def exponents_missing(m):
     del m.tensors[STACK + "_scales"]

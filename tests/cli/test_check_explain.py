@@ -226,7 +226,8 @@ def test_full_size_checkpoints_are_explained_for_eight_ranks(sparse, tmp_path):
     assert (kind["layers"], kind["experts"], kind["experts_per_rank"], kind["intermediate_per_rank"]) == (layers, experts, per_rank, inner)
 
 
-@pytest.mark.parametrize("form,kind,code,word", [("mxfp4", "weight_scale", b"\xff", "NaN"), ("nvfp4", "weight_scale", b"\x81", "negative"),
+@pytest.mark.parametrize("form,kind,code,word", [("mxfp4", "weight_scale", b"\xff", "NaN"), ("mxfp4", "weight_scale", b"\xfe", "2^127"),
+                                                 ("nvfp4", "weight_scale", b"\x81", "negative"),
                                                  ("fp8-block", "weight_scale_inv", struct.pack("<f", -1), "negative"),
                                                  ("fp8-block", "weight_scale_inv", struct.pack("<f", 0), "zero")])
 def test_a_scan_of_all_weights_finds_the_scales_that_loading_refuses(tmp_path, form, kind, code, word):
