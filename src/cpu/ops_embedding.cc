@@ -2,9 +2,11 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "cpu/ops_apply.h"
+#include "cpu/pieces.h"
 #include "moe/weights.h"
 
 namespace sluice::cpu {
@@ -23,7 +25,10 @@ CpuEmbedding::CpuEmbedding(const QuantTensor& table, ThreadPool& pool)
   cols = table.codes.cols;
   resident_bytes = dtype_bytes(dtype_, rows * cols);
   rows_ = host_buffer(static_cast<std::size_t>(resident_bytes));
-  pool.parallel_for(rows, rows_per_task(cols), [&](std::int64_t begin, std::int64_t end, int) {
+  const std::vector<std::int64_t> pieces = packing_pieces(rows, resident_bytes, pool.size());
+  pool.parallel_for(std::ssize(pieces) - 1, 1, [&](std::int64_t first, std::int64_t last, int) {
+    const std::int64_t begin = pieces[first], end = pieces[last], row_bytes = dtype_bytes(dtype_, cols);
+    take_huge_pages(rows_, static_cast<std::size_t>(begin * row_bytes), static_cast<std::size_t>(end * row_bytes));
     for (std::int64_t r = begin; r < end; ++r) {
       if (dtype_ == DType::bf16) {
         const auto* from = static_cast<const std::uint16_t*>(table.codes.data) + r * table.codes.row_stride;
