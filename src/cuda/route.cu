@@ -51,26 +51,41 @@ struct FewRoutes {
   std::int32_t tiles = 0;  // of all experts
 };
 
-__device__ FewRoutes sort_few(const RouteArgs& a, std::int32_t expert) {
-  constexpr std::int32_t kBits = 6;  // of groups of rows, and of tiles: there are at most 32 of each
-  const int lane = threadIdx.x % 32;
-  const unsigned same = __match_any_sync(0xFFFFFFFFu, expert);
-  const int rank = __popc(same & ((1u << lane) - 1u));
-  FewRoutes f;
-  f.rows = expert >= 0 && rank == 0 ? __popc(same) : 0;
-  const std::int32_t groups = (f.rows + sm90::kRowGroup - 1) / sm90::kRowGroup;
-  const std::int32_t tiles = tiles_of_expert(f.rows, a.plan.token_tile);
-  // One word a lane, ordered by expert.
-  const std::int32_t mine = (expert + 1) << (2 * kBits) | groups << kBits | tiles, first = (expert + 1) << (2 * kBits);
-  std::int32_t before = 0;
-#pragma unroll 4
-  for (int j = 0; j < 32; ++j) {
-    const std::int32_t other = __shfl_sync(0xFFFFFFFFu, mine, j);
-    before += other < first ? other & ((1 << (2 * kBits)) - 1) : 0;
+// Lanes with the expert of this one, and with a smaller one; `bits`: of the largest expert. A step a bit.
+struct Lanes {
+  unsigned same = 0xFFFFFFFFu, less = 0;
+
+  __device__ Lanes(std::uint32_t expert, int bits) {
+#pragma unroll 1
+    for (int b = bits - 1; b >= 0; --b) {
+      const bool set = (expert >> b & 1u) != 0;
+      const unsigned with = __ballot_sync(0xFFFFFFFFu, set);
+      less |= set ? same & ~with : 0;
+      same &= set ? with : ~with;
+    }
   }
-  f.first_row = (before >> kBits) * sm90::kRowGroup;
-  f.first_tile = before & ((1 << kBits) - 1);
-  f.tiles = __reduce_add_sync(0xFFFFFFFFu, tiles);
+};
+
+__device__ FewRoutes sort_few(const RouteArgs& a, std::int32_t expert) {
+  const int lane = threadIdx.x % 32;
+  const Lanes lanes(expert + 1, 32 - __clz(a.plan.experts));
+  const int rank = __popc(lanes.same & ((1u << lane) - 1u));
+  FewRoutes f;
+  f.rows = expert >= 0 && rank == 0 ? __popc(lanes.same) : 0;
+  const unsigned first = __ballot_sync(0xFFFFFFFFu, f.rows > 0);
+  f.first_tile = __popc(lanes.less & first);
+  f.first_row = f.first_tile * sm90::kRowGroup;
+  f.tiles = __popc(first);
+  // Experts with more rows than a group has more tiles or padded rows than one.
+  for (unsigned large = __ballot_sync(0xFFFFFFFFu, f.rows > sm90::kRowGroup); large != 0; large &= large - 1) {
+    const int at = __ffs(large) - 1;
+    const std::int32_t rows = __shfl_sync(0xFFFFFFFFu, f.rows, at), more = (rows - 1) / sm90::kRowGroup;
+    const std::int32_t more_tiles = tiles_of_expert(rows, a.plan.token_tile) - 1;
+    const bool before = (lanes.less >> at & 1u) != 0;
+    f.first_row += before ? more * sm90::kRowGroup : 0;
+    f.first_tile += before ? more_tiles : 0;
+    f.tiles += more_tiles;
+  }
   if (expert >= 0) f.row = f.first_row + rank;
   return f;
 }
@@ -130,21 +145,35 @@ template <Source Kind>
 __device__ void finish_sort(const RouteArgs& a, const SortMemory& m, const PieceRange& pieces, const OwnRoutes& own) {
   std::int32_t tiles = 0;
   if (threadIdx.x < 32) tiles = lay_out_experts(a, m);
+  __syncthreads();
   if (blockIdx.x == 0) {
-    __syncthreads();
     write_tables(a, m);
     __syncthreads();
     if (threadIdx.x == 0) publish_tables(a, tiles);
   }
-  __syncwarp();
-  if (threadIdx.x < 32) place_routes(a, m, own);
-  __syncthreads();
+  place_routes(a, m, own);
   if constexpr (Kind == Source::quantised) {
     if (__builtin_expect(a.form == InputForm::fp8_dynamic, 0)) write_dynamic_scales(a, pieces, own.rows);
   }
 }
 
-// Every block counts all routes; block 0 writes the tables; each block writes its share of the input rows.
+// The work of block 0 where it has no rows: the tables as soon as may be.
+__device__ void make_tables(const RouteArgs& a, const SortMemory& m, IdBatch& ids) {
+  const OwnRoutes none(a, m, 0, 0);
+  clear_counts(a, m);
+  count_batch(a, m, none, ids);
+  __syncthreads();
+  std::int32_t tiles = 0;
+  if (threadIdx.x < 32) tiles = lay_out_experts(a, m);
+  __syncthreads();
+  write_tables(a, m);
+  __syncthreads();
+  if (threadIdx.x == 0) publish_tables(a, tiles);
+  clear_ready(a);
+}
+
+// Every block counts all routes; block 0 writes the tables; each block, or each other one, writes its share of the
+// input rows.
 template <Source Kind>
 __global__ void __launch_bounds__(kRouteMostThreads, 1) route_one_pass(const __grid_constant__ RouteArgs a) {
   extern __shared__ int4 shared[];
@@ -156,14 +185,18 @@ __global__ void __launch_bounds__(kRouteMostThreads, 1) route_one_pass(const __g
   IdBatch ids;
   ids.load(a, 4 * threadIdx.x, static_cast<std::int32_t>(a.plan.routes()));
   const SortMemory m = sort_memory(a, shared);
-  const PieceRange pieces = a.plan.block_tokens > 0 ? whole_tokens(a) : even_share(a);
+  if (a.plan.tables_apart && blockIdx.x == 0) {
+    make_tables(a, m, ids);
+    return;
+  }
+  const PieceRange pieces = a.plan.tables_apart ? even_share(a) : whole_tokens(a);
   // Several blocks may write the routes of one token: the same values.
   const OwnRoutes own(a, m, pieces.first_token, pieces.first_token + pieces.tokens);
   write_input<Kind>(a, pieces, own.rows, [&] {
     clear_counts(a, m);
     count_batch(a, m, own, ids);
     clear_ready(a);
-    const std::int64_t line = (blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x) * 32;
+    const std::int64_t line = (row_block(a) * std::int64_t{blockDim.x} + threadIdx.x) * 32;
     if (a.later != nullptr && line < a.plan.routes()) ptx::prefetch_line(a.later + line);
     __syncthreads();
     finish_sort<Kind>(a, m, pieces, own);

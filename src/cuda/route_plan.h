@@ -25,6 +25,7 @@ struct RoutePlan {
   std::int64_t block_tokens = 0;  // whole tokens of each block but the last; 0 = an equal share of all K blocks
   bool few = false;               // one launch in which every warp sorts all routes in its registers
   bool one_pass = true;           // one launch in which every block counts all routes
+  bool tables_apart = false;      // block 0 makes the tables and has no rows
 
   constexpr std::int64_t routes() const { return tokens * top_k; }
   constexpr std::int32_t padded_experts() const {
@@ -66,24 +67,31 @@ constexpr RoutePlan route_plan(std::int64_t tokens, std::int32_t top_k, std::int
   p.one_pass = p.routes() <= kRouteOnePassRoutes;
   p.threads = route_threads(p.routes());
   const std::int64_t units = tokens * k_blocks;
-  const bool by_column = !p.one_pass || tokens >= kRouteColumnTokens;
-  const std::int64_t useful = by_column ? tokens : (units + kRouteUnitsPerBlock - 1) / kRouteUnitsPerBlock;
-  const std::int64_t counted = p.one_pass ? processors : std::max<std::int64_t>(kRouteCounts / experts, 16);
-  const std::int64_t most = std::min<std::int64_t>(counted, processors);
-  p.blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(useful, 1, most));
-  // Blocks that share a token need their rows in shared memory.
-  const bool local = p.routes() / p.blocks + 4 * top_k <= kRouteLocalRows;
-  if (by_column || !local) p.block_tokens = (tokens + p.blocks - 1) / p.blocks;
   if (p.routes() <= kRouteFewRoutes && !whole_rows) {
     p.few = true;
     p.threads = kRouteFewThreads;
     p.blocks = static_cast<std::int32_t>(std::clamp<std::int64_t>(units * 32 / kRouteFewThreads, 1, processors));
+    return p;
   }
+  // Blocks on more of the multiprocessors would keep the GEMM kernel from starting while rows are written. Those that
+  // share a token need its rows in shared memory.
+  const std::int64_t rows =
+      std::clamp<std::int64_t>((units + kRouteUnitsPerBlock - 1) / kRouteUnitsPerBlock, 1, std::max(processors / 2, 1));
+  if (p.one_pass && tokens < kRouteColumnTokens && p.routes() / rows + 4 * top_k <= kRouteLocalRows) {
+    p.tables_apart = true;
+    p.blocks = static_cast<std::int32_t>(rows + 1);
+    return p;
+  }
+  const std::int64_t counted = p.one_pass ? processors : std::max<std::int64_t>(kRouteCounts / experts, 16);
+  p.blocks =
+      static_cast<std::int32_t>(std::clamp<std::int64_t>(tokens, 1, std::min<std::int64_t>(counted, processors)));
+  p.block_tokens = (tokens + p.blocks - 1) / p.blocks;
   return p;
 }
 
 // How many token tiles an expert with `rows` rows has.
 constexpr std::int32_t tiles_of_expert(std::int32_t rows, std::int32_t token_tile) {
+  if (rows <= token_tile) return rows > 0 ? 1 : 0;  // no division
   return (rows + token_tile - 1) / token_tile;
 }
 

@@ -193,25 +193,29 @@ __device__ inline void write_tables(const RouteArgs& a, const SortMemory& m) {
   }
 }
 
-// The rows of the block's own routes, by its first warp. What a step needs of the next one's is there before it.
+// The rows of the block's own routes: 32 to a warp, which take their turns where they need the counts.
 __device__ inline void place_routes(const RouteArgs& a, const SortMemory& m, const OwnRoutes& own) {
-  const auto lane = static_cast<std::int32_t>(threadIdx.x), count = own.end - own.begin;
-  std::int32_t next = lane < count ? own.rows[lane] : -1;
+  const std::int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  const std::int32_t count = own.end - own.begin;
 #pragma unroll 1
-  for (std::int32_t i = lane; i - lane < count; i += 32) {
-    const std::int32_t e = next;
-    next = i + 32 < count ? own.rows[i + 32] : -1;
-    const unsigned same = __match_any_sync(0xFFFFFFFFu, e);
+  for (std::int32_t first = 0; first < count; first += blockDim.x) {
+    const std::int32_t i = first + threadIdx.x, e = i < count ? own.rows[i] : -1;
+    const unsigned same = i - lane < count ? __match_any_sync(0xFFFFFFFFu, e) : 0;
     const int rank = __popc(same & ((1u << lane) - 1u));
-    const std::int32_t row = e >= 0 ? m.before[e] + rank : -1;
-    __syncwarp();
-    if (e >= 0 && rank == 0) m.before[e] = row + __popc(same);
-    __syncwarp();
+    std::int32_t row = -1;
+#pragma unroll 1
+    for (std::int32_t turn = 0; turn < warps && first + 32 * turn < count; ++turn) {
+      if (turn == warp && e >= 0) row = m.before[e] + rank;
+      __syncwarp();
+      if (turn == warp && e >= 0 && rank == 0) m.before[e] = row + __popc(same);
+      __syncthreads();
+    }
     if (i >= count) continue;
     own.rows[i] = row;
     a.route_row[own.begin + i] = row;
     if (a.row_token != nullptr && row >= 0) a.row_token[row] = own.begin + i;
   }
+  __syncthreads();
 }
 
 // The counts of all blocks: those of blocks before this one, and the rest. Integer sums in shared memory, so their

@@ -33,12 +33,16 @@ __host__ __device__ inline std::uint32_t pieces_of_token(std::int32_t k_blocks) 
   return static_cast<std::uint32_t>((k_blocks + kPieceBlocks - 1) / kPieceBlocks);
 }
 
-// Equal numbers of pieces for each block, in the order of the tokens.
+// Number of this block among those that have rows, the last of the grid.
+__device__ inline std::uint32_t row_block(const RouteArgs& a) { return blockIdx.x - (a.plan.tables_apart ? 1 : 0); }
+
+// Equal numbers of pieces for each block that has rows, in the order of the tokens.
 __device__ inline PieceRange even_share(const RouteArgs& a) {
+  const std::uint32_t block = row_block(a), blocks = gridDim.x - blockIdx.x + block;
   PieceRange p;
   p.divisor = pieces_of_token(a.k_blocks);
   const auto total = static_cast<std::uint32_t>(a.plan.tokens) * p.divisor;
-  const std::uint32_t each = (total + gridDim.x - 1) / gridDim.x, begin = each * blockIdx.x;
+  const std::uint32_t each = (total + blocks - 1) / blocks, begin = each * block;
   if (begin >= total) return p;
   p.first_token = begin / p.divisor;
   p.begin = begin % p.divisor;
@@ -196,8 +200,10 @@ __device__ inline void write_piece(const RouteArgs& a, const Chunk<Kind>& chunk,
                       (a.form == InputForm::fp8_group || (a.form == InputForm::fp8_static && kb == 0));
   std::uint8_t* image = a.image + kb * a.padded_rows * sm90::kBlockBytes;
   float* scale_row = a.scales + (a.form == InputForm::fp8_group ? kb * a.padded_rows : 0);
-  for (unsigned left = some; left != 0; left &= left - 1) {
-    const std::int32_t r = __shfl_sync(0xFFFFFFFFu, row, __ffs(left) - 1);
+#pragma unroll 1
+  for (std::int32_t s = 0; s < a.plan.top_k; ++s) {
+    const std::int32_t r = __shfl_sync(0xFFFFFFFFu, row, s);
+    if (r < 0) continue;
     if (inside) {
       *reinterpret_cast<uint4*>(image + std::int64_t{r} * sm90::kBlockBytes + ((c ^ (r & 7)) * 16)) = bytes;
     }

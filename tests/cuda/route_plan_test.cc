@@ -67,10 +67,10 @@ TEST(RoutePlan, HoldsForAllSizes) {
         ASSERT_LE(p.threads, kRouteMostThreads);
         ASSERT_TRUE(p.one_pass || p.block_tokens > 0);
         const std::int64_t routes = tokens * k;
-        if (p.block_tokens > 0) {
-          ASSERT_GE(p.block_tokens * p.blocks, tokens);
-        } else {
-          ASSERT_LE(routes / p.blocks + 4 * k, kRouteLocalRows);
+        ASSERT_TRUE(p.few || p.tables_apart || p.block_tokens * p.blocks >= tokens);
+        if (p.tables_apart) {
+          ASSERT_GE(p.blocks, 2);
+          ASSERT_LE(routes / (p.blocks - 1) + 4 * k, kRouteLocalRows);
         }
         const std::int64_t singles = std::min<std::int64_t>(experts - 1, routes - 1), rest = routes - singles;
         ASSERT_LE(singles * 8 + sm90::round_up(rest, 8), sm90::max_padded_rows(routes, experts));

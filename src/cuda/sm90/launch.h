@@ -119,8 +119,10 @@ __host__ __device__ constexpr std::int64_t max_token_tiles(std::int64_t routes, 
 // Rows of each token tile but the last of an expert with `rows` rows; there are ceil(rows / token_tile) of them. Small
 // tiles are balanced; the tiles of 128 are computed by halves, so there the last one is the short one.
 __host__ __device__ constexpr std::int32_t token_tile_rows(std::int32_t rows, std::int32_t token_tile) {
-  const std::int32_t tiles = (rows + token_tile - 1) / token_tile, unit = token_tile == 128 ? 64 : kRowGroup;
-  return tiles == 0 ? 0 : ((rows + tiles - 1) / tiles + unit - 1) / unit * unit;
+  const std::int32_t unit = token_tile == 128 ? 64 : kRowGroup;
+  if (rows <= token_tile) return (rows + unit - 1) / unit * unit;  // one tile
+  const std::int32_t tiles = (rows + token_tile - 1) / token_tile;
+  return ((rows + tiles - 1) / tiles + unit - 1) / unit * unit;
 }
 
 struct alignas(32) TokenTile {
