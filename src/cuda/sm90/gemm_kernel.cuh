@@ -61,6 +61,9 @@ __device__ __forceinline__ std::int32_t stage_blocks(const GemmSide& side) {
   return SharedLayout<NT>::kHalfTiles && side.tile_records < kTileRecords ? 2 : 1;
 }
 
+// Stages of weights that are loaded while the routing kernel still writes rows: more would only hold these up.
+inline constexpr std::uint32_t kStagesBeforeRows = 3;
+
 // Weight records of an item, with the scales of their blocks.
 template <int NT, Format F>
 __device__ __forceinline__ void load_weights_of(const GemmArgs& args, const WorkItem& w, const Place& place,
@@ -74,6 +77,7 @@ __device__ __forceinline__ void load_weights_of(const GemmArgs& args, const Work
     const std::uint32_t full = base + S::kFull + 8 * ring.stage;
     const std::int32_t blocks = min(step, range.end - kb);
     ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
+    if (ring.stage == kStagesBeforeRows && ring.phase == 0) ptx::wait_for_previous_kernel();  // once for all
     ptx::mbarrier_arrive_expect(full, blocks * (source.bytes + (F == Format::fp8_block ? 16 : 0)));
     for (std::int32_t i = 0; i < blocks; ++i) {
       ptx::bulk_load(base + S::kA + ring.stage * S::kStageA + i * (S::kStageA / 2),
