@@ -2,7 +2,7 @@
 """Memory and time of loading: writes a synthetic checkpoint and loads it while watching the process.
 
     python scripts/load_memory.py [--format bf16 fp8-block nvfp4 mxfp4] [--gb 2] [--repeat 3] [--mapped-mb 256]
-                                   [--write-mb 64] [--folder DIR] [--keep]
+                                   [--write-mb 64] [--vocabulary 1024] [--folder DIR] [--keep]
 
 Prints one row a format: the most anonymous memory while loading, as a share of the bytes of the file (which are those
 of the prepared weights, but for fillings); the most pages of mapped files; and the speed of loading against the speed
@@ -34,7 +34,7 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "cpu"))
-HIDDEN, INNER, EXPERTS, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 2048, 768, 64, 32, 4, 128, 1024
+HIDDEN, INNER, EXPERTS, HEADS, KV_HEADS, HEAD_DIM = 2048, 768, 64, 32, 4, 128
 BITS = {"bf16": 16, "fp8-block": 8.002, "nvfp4": 4.5, "mxfp4": 4.25}
 MOST_ANONYMOUS = 1.05  # of the prepared bytes
 MOST_MAPPED_MB = 256
@@ -117,7 +117,7 @@ def quantization(fmt, layers):
                 "dynamic": False, "scale_dtype": "torch.uint8"}}}}
 
 
-def write_checkpoint(fmt, folder, total_bytes, write_bytes):
+def write_checkpoint(fmt, folder, total_bytes, write_bytes, vocabulary):
     base = ROOT / "models" / "qwen3_moe"
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
@@ -127,12 +127,12 @@ def write_checkpoint(fmt, folder, total_bytes, write_bytes):
     config = json.loads((base / "config.json").read_text())
     config.update(hidden_size=HIDDEN, moe_intermediate_size=INNER, num_local_experts=EXPERTS, num_experts_per_tok=8,
                   num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM, num_hidden_layers=layers,
-                  vocab_size=VOCABULARY)
+                  vocab_size=vocabulary)
     if fmt != "bf16":
         config["quantization_config"] = quantization(fmt, layers)
     (folder / "config.json").write_text(json.dumps(config))
-    outside = [("model.embed_tokens.weight", "BF16", [VOCABULARY, HIDDEN], "BF16"),
-               ("lm_head.weight", "BF16", [VOCABULARY, HIDDEN], "BF16"), ("model.norm.weight", "BF16", [HIDDEN], "BF16")]
+    outside = [("model.embed_tokens.weight", "BF16", [vocabulary, HIDDEN], "BF16"),
+               ("lm_head.weight", "BF16", [vocabulary, HIDDEN], "BF16"), ("model.norm.weight", "BF16", [HIDDEN], "BF16")]
     weight_map = {}
     for number in range(layers):
         tensors = layer_tensors(fmt, number) + (outside if number == 0 else [])
@@ -281,6 +281,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--mapped-mb", type=float, default=MOST_MAPPED_MB, help="most mapped pages")
     parser.add_argument("--write-mb", type=int, default=64, help="MB that are written at a time; 0: a tensor")
+    parser.add_argument("--vocabulary", type=int, default=1024)
     parser.add_argument("--folder", type=pathlib.Path)
     parser.add_argument("--keep", action="store_true")
     args = parser.parse_args()
@@ -290,7 +291,7 @@ def main():
         for fmt in args.format:
             folder = root / f"{fmt}-{args.gb:g}-gb-{args.write_mb}-mb"
             if not folder.exists():
-                write_checkpoint(fmt, folder, args.gb * 1e9, args.write_mb << 20)
+                write_checkpoint(fmt, folder, args.gb * 1e9, args.write_mb << 20, args.vocabulary)
             good = measure(fmt, folder, args.threads, args.repeat, args.mapped_mb) and good
             if not args.keep:
                 shutil.rmtree(folder)

@@ -109,6 +109,7 @@ class Source final : public WeightSource {
     weights_.finish_checks();
     tally(role, layer, *request.parts, stored);
     QuantTensor out = cut(stored, request, 0, {0, 1, rows, 0, {0, cols}});
+    out.release = &release_;
     if (stored.input_scale.empty()) return out;
     std::vector<float> scale = {stored.input_scale.at(request, 0, 0)};
     weights_.complete_input_scales(layer, request.parts->codes()->name, scale);
@@ -172,6 +173,7 @@ class Source final : public WeightSource {
   const SchemeOptions options_;
   const QuantConfig config_;
   TensorReader tensors_;
+  const PageRelease release_ = tensors_.page_release();
   WeightReader weights_;
   std::map<std::pair<std::string, std::string>, FormatUse> uses_;
   FormatUse* last_use_ = nullptr;

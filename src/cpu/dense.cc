@@ -135,6 +135,7 @@ void PackedDense::fill(const QuantTensor& weight, const LineKernels& lines, Thre
       const PanelSource panels[2] = {{&weight, p * kPairRows, scale}, {&weight, p * kPairRows + kPanelRows, scale}};
       pack_pair(layout, panels, tools, to);
     }
+    release_rows(weight, begin * kPairRows, end * kPairRows);
     finish_lines();
   });
 }

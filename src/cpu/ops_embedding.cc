@@ -37,6 +37,7 @@ CpuEmbedding::CpuEmbedding(const QuantTensor& table, ThreadPool& pool)
         decode_row(table, r, rows_.as<float>() + r * cols);
       }
     }
+    release_rows(table, begin, end);
   });
 }
 

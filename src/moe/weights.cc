@@ -108,4 +108,13 @@ float decode_bias(const BiasView& bias, std::int64_t n) {
   return value;
 }
 
+void release_rows(const QuantTensor& weight, std::int64_t first, std::int64_t last) {
+  const MatrixView& c = weight.codes;
+  last = std::min(last, c.rows);
+  if (weight.release == nullptr || c.col_stride != 1 || first >= last) return;
+  const auto* from = static_cast<const std::byte*>(c.data) + dtype_bytes(c.dtype, first * c.row_stride);
+  const std::int64_t elements = (last - first - 1) * c.row_stride + c.cols;
+  (*weight.release)(from, static_cast<std::size_t>(dtype_bytes(c.dtype, elements)));
+}
+
 }  // namespace sluice

@@ -36,11 +36,16 @@ struct BlockScaleView {
   std::int64_t col_stride = 1;
 };
 
+// Told, from any thread, that these bytes of a view have been read for the last time: pages of a mapped file are
+// dropped then.
+using PageRelease = std::function<void(const void* data, std::size_t bytes)>;
+
 struct QuantTensor {
   MatrixView codes;
   BlockScaleView block_scale;
   float tensor_scale = 1.0f;
   float input_scale = 0.0f;  // dense layers: static scale of the input, a decode multiplier; 0 = none in the file
+  const PageRelease* release = nullptr;  // dense layers: for codes, while the source lives; nullptr: nothing to drop
 
   explicit operator bool() const { return codes.data != nullptr; }
 };
@@ -69,9 +74,7 @@ struct ExpertWeights {
   std::vector<BiasView> gate_bias, up_bias, down_bias;
   InputScales input_scales;
   std::shared_ptr<const void> keep_alive;
-  // Told, from any thread, that these bytes of a view have been read for the last time: pages of a mapped file are
-  // dropped then. Empty where there is nothing to drop.
-  std::function<void(const void* data, std::size_t bytes)> release;
+  PageRelease release;  // empty where there is nothing to drop
 
   std::int64_t count() const { return static_cast<std::int64_t>(up.size()); }
 };
@@ -90,5 +93,8 @@ void decode_row_codes(const QuantTensor& weight, std::int64_t n, float* out);
 float decode_block_scale(const BlockScaleView& scale, std::int64_t n, std::int64_t c);
 
 float decode_bias(const BiasView& bias, std::int64_t n);
+
+// Gives up the codes of rows `first` to `last` - 1 where they lie one after the other.
+void release_rows(const QuantTensor& weight, std::int64_t first, std::int64_t last);
 
 }  // namespace sluice

@@ -1,11 +1,17 @@
-// Preparing experts gives up the bytes of each weight once, when nothing of its expert is left to read.
+// Preparing weights gives up their bytes once, when nothing of them is left to read.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <numeric>
+#include <vector>
 
+#include "cpu/dense.h"
 #include "cpu/gemm_harness.h"
+#include "cpu/ops_embedding.h"
+#include "cpu/ops_kernels.h"
 #include "cpu/runner_cpu.h"
 #include "cpu/runner_harness.h"
 
@@ -73,6 +79,59 @@ TEST(RunnerRelease, EveryWeightOnceAndWhole) {
     return out;
   };
   EXPECT_EQ(run(*got), run(*want));
+}
+
+// Bytes that are released become NaN, and are counted.
+class Released {
+ public:
+  explicit Released(testing::Matrix& matrix) : matrix_(matrix), times_(matrix.storage.size()) {}
+  QuantTensor weight() {
+    QuantTensor w = matrix_.weight();
+    w.release = &release_;
+    return w;
+  }
+  bool every_byte_once() const {
+    return std::all_of(times_.begin(), times_.end(), [](int n) { return n == 1; });
+  }
+
+ private:
+  testing::Matrix& matrix_;
+  std::vector<int> times_;
+  std::mutex mutex_;
+  PageRelease release_ = [this](const void* data, std::size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto first = static_cast<const std::byte*>(data) - matrix_.storage.data();
+    for (std::size_t i = 0; i < bytes; ++i) ++times_.at(static_cast<std::size_t>(first) + i);
+    std::memset(const_cast<void*>(data), 0xFF, bytes);
+  };
+};
+
+TEST(DenseRelease, EveryByteOnce) {
+  testing::Matrix matrix = testing::random_matrix(32 * 40 + 5, 70, DType::bf16, 3), kept = matrix;
+  ThreadPool pool(3);
+  Released released(matrix);
+  const auto got = make_dense(released.weight(), Recipe::bf16, pool, line_kernels(Isa::scalar));
+  const auto want = make_dense(kept.weight(), Recipe::bf16, pool, line_kernels(Isa::scalar));
+  EXPECT_TRUE(released.every_byte_once());
+  EXPECT_EQ(std::memcmp(got->pair(0).records, want->pair(0).records, static_cast<std::size_t>(want->layout.bytes())),
+            0);
+}
+
+TEST(EmbeddingRelease, EveryByteOnce) {
+  constexpr std::int64_t kRows = 333, kCols = 40;
+  testing::Matrix matrix = testing::random_matrix(kRows, kCols, DType::bf16, 4), kept = matrix;
+  ThreadPool pool(3);
+  Released released(matrix);
+  const CpuEmbedding got(released.weight(), pool), want(kept.weight(), pool);
+  EXPECT_TRUE(released.every_byte_once());
+  std::vector<std::int32_t> ids(kRows);
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto rows = [&](const CpuEmbedding& table) {
+    std::vector<float> out(kRows * kCols);
+    table.look_up(ids.data(), dense_view(out.data(), DType::f32, kRows, kCols), ops_kernels(Isa::scalar), pool);
+    return out;
+  };
+  EXPECT_EQ(rows(got), rows(want));
 }
 
 }  // namespace
