@@ -151,7 +151,7 @@ struct Routing {
   std::int32_t active = 0;
 };
 
-inline Routing make_routing(std::int64_t tokens, std::int32_t k, std::int32_t experts, std::int32_t token_tile,
+inline Routing make_routing(std::int64_t tokens, std::int32_t k, std::int32_t experts, Format format, const Plan& plan,
                             bool skewed) {
   std::mt19937 rng(7 + static_cast<unsigned>(tokens));
   std::vector<std::vector<std::int32_t>> of_expert(experts);
@@ -184,8 +184,8 @@ inline Routing make_routing(std::int64_t tokens, std::int32_t k, std::int32_t ex
       r.expert_of_row[row + i] = e;
     }
     const auto first = static_cast<std::int32_t>(r.tiles.size());
-    const std::int32_t step = token_tile_rows(count, token_tile);
-    const auto tiles = static_cast<std::int32_t>(ceil_div(count, token_tile));
+    const std::int32_t step = token_tile_rows(count, plan.token_tile, token_tile_unit(format, plan.token_tile));
+    const auto tiles = static_cast<std::int32_t>(ceil_div(count, plan.token_tile));
     for (std::int32_t j = 0; j < tiles; ++j) {
       r.tiles.push_back(
           {e, row + j * step, std::min(step, count - j * step), first, tiles, step, count - (tiles - 1) * step, 0});
@@ -216,7 +216,7 @@ struct Run {
   Run(const Layer& layer, std::int64_t t, std::int32_t k, Plan plan, bool skewed) : tokens(t) {
     const Shape& s = layer.shape;
     const Extents e = extents(s);
-    routing = make_routing(t, k, s.experts, plan.token_tile, skewed);
+    routing = make_routing(t, k, s.experts, s.format, plan, skewed);
     const std::int64_t p = routing.padded_rows;
     tiles.upload(routing.tiles);
     tile_count.upload({static_cast<std::int32_t>(routing.tiles.size())});
@@ -273,6 +273,20 @@ struct Run {
     clear_ready(nullptr);
     check(launch_experts(args, nullptr), "launch");
     wait(nullptr, "experts");
+  }
+
+  // Rows whose output is not that of another run bit by bit.
+  std::int64_t differing_rows(const Run& other) const {
+    const std::size_t width = args.shape.hidden;
+    std::vector<std::uint16_t> a(routing.padded_rows * width), b(a.size());
+    check(cudaMemcpy(a.data(), slot_rows.p, a.size() * 2, cudaMemcpyDeviceToHost), "rows");
+    check(cudaMemcpy(b.data(), other.slot_rows.p, b.size() * 2, cudaMemcpyDeviceToHost), "rows");
+    std::int64_t differing = 0;
+    for (std::int64_t r = 0; r < routing.padded_rows; ++r) {
+      const auto at = a.begin() + r * width;
+      differing += routing.token_of_row[r] >= 0 && !std::equal(at, at + width, b.begin() + r * width);
+    }
+    return differing;
   }
 
   // Relative L2 error of up to `limit` rows.

@@ -92,7 +92,8 @@ __device__ FewRoutes sort_few(const RouteArgs& a, std::int32_t expert) {
 
 __device__ void write_few_tables(const RouteArgs& a, const FewRoutes& f, std::int32_t expert) {
   const int lane = threadIdx.x % 32;
-  if (f.rows > 0) write_tiles(a, token_tile_of(expert, f.rows, f.first_row, f.first_tile, 0, a.plan.token_tile));
+  if (f.rows > 0)
+    write_tiles(a, token_tile_of(expert, f.rows, f.first_row, f.first_tile, 0, a.plan.token_tile, a.plan.tile_unit));
   __syncwarp();
   if (lane == 0) publish_tables(a, f.tiles);
 #pragma unroll 1

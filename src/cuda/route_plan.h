@@ -20,6 +20,7 @@ struct RoutePlan {
   std::int32_t top_k = 1;        // k
   std::int32_t experts = 0;      // E_local
   std::int32_t token_tile = 16;  // sm90::Plan::token_tile
+  std::int32_t tile_unit = 8;    // sm90::token_tile_unit()
   std::int32_t threads = 512;    // of a block
   std::int32_t blocks = 1;
   std::int64_t block_tokens = 0;  // whole tokens of each block but the last; 0 = an equal share of all K blocks
@@ -58,12 +59,14 @@ constexpr std::int32_t route_threads(std::int64_t routes) {
 // `whole_rows`: the input needs a scale of each row from all of it (fp8-tensor without a static one), or is quantised
 // already; then not by the kernel for a few routes.
 constexpr RoutePlan route_plan(std::int64_t tokens, std::int32_t top_k, std::int32_t experts, std::int32_t k_blocks,
-                               std::int32_t token_tile, std::int32_t processors, bool whole_rows) {
+                               std::int32_t token_tile, std::int32_t tile_unit, std::int32_t processors,
+                               bool whole_rows) {
   RoutePlan p;
   p.tokens = tokens;
   p.top_k = top_k;
   p.experts = experts;
   p.token_tile = token_tile;
+  p.tile_unit = tile_unit;
   p.one_pass = p.routes() <= kRouteOnePassRoutes;
   p.threads = route_threads(p.routes());
   const std::int64_t units = tokens * k_blocks;
@@ -97,8 +100,8 @@ constexpr std::int32_t tiles_of_expert(std::int32_t rows, std::int32_t token_til
 
 // Tile i of an expert whose first padded row is `row` and whose first tile is tile `first` of the list.
 constexpr sm90::TokenTile token_tile_of(std::int32_t expert, std::int32_t rows, std::int32_t row, std::int32_t first,
-                                        std::int32_t i, std::int32_t token_tile) {
-  const std::int32_t each = sm90::token_tile_rows(rows, token_tile);
+                                        std::int32_t i, std::int32_t token_tile, std::int32_t tile_unit) {
+  const std::int32_t each = sm90::token_tile_rows(rows, token_tile, tile_unit);
   sm90::TokenTile t{};
   t.expert = expert;
   t.first_row = row + i * each;

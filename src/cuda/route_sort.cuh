@@ -189,7 +189,8 @@ __device__ inline void write_tiles(const RouteArgs& a, sm90::TokenTile tile) {
 // A thread an expert of block 0, for which no routes are before its own.
 __device__ inline void write_tables(const RouteArgs& a, const SortMemory& m) {
   for (std::int32_t e = threadIdx.x; e < a.plan.experts; e += blockDim.x) {
-    if (m.rest[e] > 0) write_tiles(a, token_tile_of(e, m.rest[e], m.before[e], m.tile[e], 0, a.plan.token_tile));
+    if (m.rest[e] > 0)
+      write_tiles(a, token_tile_of(e, m.rest[e], m.before[e], m.tile[e], 0, a.plan.token_tile, a.plan.tile_unit));
   }
 }
 

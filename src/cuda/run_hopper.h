@@ -25,8 +25,8 @@ struct RunSizes {
     return static_cast<std::int32_t>(sm90::max_token_tiles(routes(), shape.experts, plan.token_tile));
   }
   RoutePlan route() const {
-    return route_plan(tokens, top_k, shape.experts, sm90::extents(shape).k_blocks1, plan.token_tile, processors,
-                      whole_rows);
+    return route_plan(tokens, top_k, shape.experts, sm90::extents(shape).k_blocks1, plan.token_tile,
+                      sm90::token_tile_unit(shape.format, plan.token_tile), processors, whole_rows);
   }
 };
 

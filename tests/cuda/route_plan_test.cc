@@ -9,7 +9,7 @@ namespace {
 TEST(TokenTiles, ByHand) {
   // 20 rows in tiles of at most 16: two, of 16 and 4 or evenly of 10, rounded up to whole groups of 8: 16 and 4.
   EXPECT_EQ(tiles_of_expert(20, 16), 2);
-  const sm90::TokenTile first = token_tile_of(3, 20, 40, 7, 0, 16), second = token_tile_of(3, 20, 40, 7, 1, 16);
+  const sm90::TokenTile first = token_tile_of(3, 20, 40, 7, 0, 16, 8), second = token_tile_of(3, 20, 40, 7, 1, 16, 8);
   EXPECT_EQ(first.expert, 3);
   EXPECT_EQ(first.first_row, 40);
   EXPECT_EQ(first.rows, 16);
@@ -18,14 +18,22 @@ TEST(TokenTiles, ByHand) {
   EXPECT_EQ(second.first_row, 56);
   EXPECT_EQ(second.rows, 4);
   EXPECT_EQ(tiles_of_expert(0, 16), 0);
+  // 137 rows in tiles of at most 128: evenly 68.5, in whole groups 72 and the rest; by halves of 64 rows 128 and 9.
+  EXPECT_EQ(token_tile_of(0, 137, 0, 0, 0, 128, 8).rows, 72);
+  EXPECT_EQ(token_tile_of(0, 137, 0, 0, 1, 128, 8).rows, 65);
+  EXPECT_EQ(token_tile_of(0, 137, 0, 0, 0, 128, 64).rows, 128);
+  EXPECT_EQ(token_tile_of(0, 137, 0, 0, 1, 128, 64).rows, 9);
 }
 
+// Rows at most, and what all but the last are a multiple of.
+constexpr std::pair<std::int32_t, std::int32_t> kTiles[] = {{8, 8}, {16, 8}, {32, 8}, {64, 8}, {128, 8}, {128, 64}};
+
 TEST(TokenTiles, CoverEveryRowOnce) {
-  for (const std::int32_t tile : {8, 16, 32, 64, 128}) {
+  for (const auto& [tile, unit] : kTiles) {
     for (std::int32_t rows = 1; rows < 700; ++rows) {
       std::int32_t next = 0;
       for (std::int32_t i = 0; i < tiles_of_expert(rows, tile); ++i) {
-        const sm90::TokenTile t = token_tile_of(0, rows, 0, 0, i, tile);
+        const sm90::TokenTile t = token_tile_of(0, rows, 0, 0, i, tile, unit);
         ASSERT_EQ(t.first_row, next) << rows << " in tiles of " << tile;
         ASSERT_GE(t.rows, 1) << rows << " in tiles of " << tile;
         ASSERT_LE(t.rows, tile) << rows << " in tiles of " << tile;
@@ -38,13 +46,13 @@ TEST(TokenTiles, CoverEveryRowOnce) {
 }
 
 TEST(TokenTiles, EachTellsWhereTheOthersAre) {
-  for (const std::int32_t tile : {8, 16, 32, 64, 128}) {
+  for (const auto& [tile, unit] : kTiles) {
     for (std::int32_t rows = 1; rows < 700; rows += 3) {
       const std::int32_t tiles = tiles_of_expert(rows, tile);
       for (std::int32_t own = 0; own < tiles; ++own) {
-        const sm90::TokenTile t = token_tile_of(0, rows, 64, 5, own, tile);
+        const sm90::TokenTile t = token_tile_of(0, rows, 64, 5, own, tile, unit);
         for (std::int32_t i = 0; i < tiles; ++i) {
-          const sm90::TokenTile other = token_tile_of(0, rows, 64, 5, i, tile);
+          const sm90::TokenTile other = token_tile_of(0, rows, 64, 5, i, tile, unit);
           const sm90::TileRows told = sm90::rows_of_tile(t, 5 + own, 5 + i);
           ASSERT_EQ(told.first_row, other.first_row) << rows << " in tiles of " << tile << ", " << own << " of " << i;
           ASSERT_EQ(told.rows, other.rows) << rows << " in tiles of " << tile << ", " << own << " of " << i;
@@ -61,7 +69,7 @@ TEST(RoutePlan, HoldsForAllSizes) {
     for (const std::int32_t k : {1, 8, 32}) {
       for (const std::int32_t experts : {1, 8, 256, 5000, kRouteMostExperts}) {
         const std::int32_t processors = experts % 2 == 0 ? 132 : 7;
-        const RoutePlan p = route_plan(tokens, k, experts, 32, 16, processors, tokens % 2 == 0);
+        const RoutePlan p = route_plan(tokens, k, experts, 32, 16, 8, processors, tokens % 2 == 0);
         ASSERT_LE(p.shared_bytes(), kRouteSharedBytes);
         ASSERT_GE(p.blocks, 1);
         ASSERT_LE(p.threads, kRouteMostThreads);

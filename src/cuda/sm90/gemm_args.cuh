@@ -80,7 +80,8 @@ struct SharedLayout {
   static constexpr int kStaging = NT * 256;
   static constexpr int kScaleBlock = 16 + NT * 4;  // weight scales, then token scales of a K block
   static constexpr int kScaleBytes = kBlocks * kScaleBlock;
-  static constexpr int kFixed = kStaging + kReduce + 384;
+  static constexpr int kTokenTermBytes = kPaired ? NT * 4 : 0;  // scales of the token rows of an item
+  static constexpr int kFixed = kStaging + kReduce + kTokenTermBytes + 384;
   static constexpr int kLimit = 227 * 1024;
   static constexpr int kStages = (kLimit - kFixed) / (kStageA + kStageB + kScaleBytes) > 6
                                      ? 6
@@ -93,7 +94,7 @@ struct SharedLayout {
   // fp8 stages one block of FC1 only; the second one's place serves the exchange of amax.
   static constexpr int kAmax = kStagingAt + NT * kBlockBytes;  // [8][NT] f32
   static constexpr int kInverse = kAmax + 8 * NT * 4;          // [NT] f32
-  static constexpr int kBarriers = align_up(kScales + kStages * kScaleBytes, 16);
+  static constexpr int kBarriers = align_up(kScales + kStages * kScaleBytes, 16) + kTokenTermBytes;
   static constexpr int kItems = kBarriers;  // queue of WorkItems
   static constexpr int kItemFull = kItems + kItemSlots * kItemBytes;
   static constexpr int kItemEmpty = kItemFull + 8 * kItemSlots;
@@ -107,6 +108,7 @@ struct SharedLayout {
   static constexpr int kBytes = kNextItem + 8;
   // Scales, then biases of the rows of an item (gemm_pairs.cuh), in the place of the scales that fp8_block alone has.
   static constexpr int kTerms = kScales;
+  static constexpr int kTokenTerms = kBarriers - kTokenTermBytes;
   static constexpr int kTermsEach = kTileRecords * kRecordRows * 4;
   static_assert(kBytes <= kLimit && kStages >= 4);
   static_assert(!kPaired || 2 * kTermsEach <= kStages * kScaleBytes);

@@ -41,8 +41,8 @@ cudaError_t launch_instance(const GemmArgs& args, const LaunchShape& shape, cuda
 
 template <int NT, Format F>
 cudaError_t launch_tile(const GemmArgs& args, const LaunchShape& shape, cudaStream_t stream) {
-  if (shape.curve && NT == kWideTokens && args.direct.out != nullptr) {
-    return launch_instance<NT, F, true, NT == kWideTokens>(args, shape, stream);
+  if (shape.curve && NT == kLargeTokens && args.direct.out != nullptr) {
+    return launch_instance<NT, F, true, NT == kLargeTokens>(args, shape, stream);
   }
   if (shape.curve) return launch_instance<NT, F, true>(args, shape, stream);
   if constexpr (NT == 16 || NT == 64) return launch_instance<NT, F, false>(args, shape, stream);

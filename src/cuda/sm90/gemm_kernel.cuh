@@ -11,6 +11,7 @@
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/sync.cuh"
 #include "cuda/sm90/gemm_epilogue.cuh"
+#include "cuda/sm90/gemm_even.cuh"
 #include "cuda/sm90/gemm_pairs.cuh"
 #include "cuda/sm90/gemm_wide.cuh"
 
@@ -43,7 +44,7 @@ __device__ __forceinline__ void init_barriers(std::uint32_t base, std::uint32_t 
   }
   ptx::mbarrier_init(base + S::kReduceFull, 1);
   ptx::mbarrier_init(base + S::kReduceEmpty, kWarps);
-  ptx::mbarrier_init(base + S::kTermsFull, 1);
+  ptx::mbarrier_init(base + S::kTermsFull, F == Format::fp8_tensor ? 2 : 1);
   ptx::mbarrier_init(base + S::kTermsEmpty, kConsumers);
   ptx::mbarrier_init(base + S::kNextItem, 1);
   ptx::fence_mbarrier_init();
@@ -223,7 +224,7 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
   // Of one value for the warp as far as the compiler knows, so that what follows from it stays out of vector registers:
   // at token tiles of 128 what stands between two batches of products counts.
   const std::int32_t warp_of_thread = threadIdx.x / 32;
-  const std::int32_t warp = NT == kWideTokens ? __shfl_sync(0xffffffffu, warp_of_thread, 0) : warp_of_thread;
+  const std::int32_t warp = NT == kLargeTokens ? __shfl_sync(0xffffffffu, warp_of_thread, 0) : warp_of_thread;
   if (threadIdx.x == 0) init_barriers<NT, F>(base, place.split);
   if (place.split > 1) {
     ptx::cluster_sync();
@@ -231,10 +232,10 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
     __syncthreads();
   }
   if (warp >= kConsumers / 32) {
-    ptx::registers_shrink<NT == kWideTokens ? 40 : 72>();
+    ptx::registers_shrink<NT == kLargeTokens ? 40 : 72>();
     const std::int32_t role = warp - kConsumers / 32;
     // Those that load weights and take items wait for the tables only.
-    if (role != 0 && !(NT == kWideTokens && role == 3)) wait_for_rows();
+    if (role != 0 && !(NT == kLargeTokens && role == 3)) wait_for_rows();
     const bool staged = F != Format::fp8_tensor || args.h_f32 == nullptr;
     if constexpr (SharedLayout<NT>::kPaired) {
       if (role == 0 && lane == 0) load_weights_paired<F>(args, place.rank, shared, base);
@@ -243,20 +244,26 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
       if (role == 0 && lane == 0) load_weights<NT, F>(args, place, shared, base);
       if (role == 1 && lane == 0) load_tokens<NT, F>(args, place, shared, base);
     }
-    if constexpr (NT == kWideTokens) {
-      if (role == 2) store_intermediate_wide<F>(args, shared, base, lane == 0, staged);
+    if constexpr (NT == kLargeTokens) {
+      if constexpr (F == Format::fp8_block) {
+        if (role == 2) store_intermediate_wide(args, shared, base, lane == 0);
+      } else {
+        if (role == 2) store_intermediate_even<F>(args, shared, base, lane, staged);
+      }
       if (role == 3 && lane == 0 && place.rank == 0) take_items(args, base);
     } else if constexpr (!SharedLayout<NT>::kDirect) {
       if (role == 2) store_intermediate<NT, F>(args, shared, base, lane == 0, staged);
     }
   } else {
-    ptx::registers_grow<NT == kWideTokens ? 232 : 216>();
+    ptx::registers_grow<NT == kLargeTokens ? 232 : 216>();
     wait_for_rows();
     // The shuffle again: and not computed anew inside of loops.
-    const std::uint32_t known = NT == kWideTokens ? __shfl_sync(0xffffffffu, base, 0) : base;
+    const std::uint32_t known = NT == kLargeTokens ? __shfl_sync(0xffffffffu, base, 0) : base;
     const Consumer c{shared, known, warp / 4, warp % 4, lane};
-    if constexpr (NT == kWideTokens) {
-      consume_wide<F, Curve, Direct>(args, c);
+    if constexpr (NT == kLargeTokens && F == Format::fp8_block) {
+      consume_wide<Curve, Direct>(args, c);
+    } else if constexpr (NT == kLargeTokens) {
+      consume_even<F, Curve, Direct>(args, c);
     } else {
       consume<NT, F, Curve>(args, place, c);
     }

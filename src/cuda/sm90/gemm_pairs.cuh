@@ -19,8 +19,8 @@ enum : std::int32_t {
 
 // The items of a side: each token tile has half as many slots as there are row tiles. Within an expert go two row tiles
 // at a time: all pairs of token tiles with the first, with the second, then single token tiles with both, so that
-// whatever reads the same weights does so while they are in L2. A last tile of one warpgroup is a single one: beside a
-// full tile it would leave its block idle for half of the time.
+// whatever reads the same weights does so while they are in L2. A last tile of half the rows or less is a single one:
+// beside a full tile it would leave its block idle for half of the time.
 class PairList {
  public:
   using S = SharedLayout<128>;
@@ -38,7 +38,7 @@ class PairList {
     const std::int32_t side = index < first_ ? 0 : 1, q = side == 0 ? index : index - first_;
     const std::int32_t row_tiles = args_.sides[side].tiles, of_tile = slots(side), own = q / of_tile;
     const TokenTile t = load_tile(args_.routes, own);
-    const std::int32_t pairs = (t.last_rows <= 64 ? t.count - 1 : t.count) / 2;
+    const std::int32_t pairs = (2 * t.last_rows <= t.each ? t.count - 1 : t.count) / 2;
     const std::int32_t local = q - t.first * of_tile, two_rows = local / t.count, at = local - two_rows * t.count;
     std::int32_t row_tile = 2 * two_rows;
     if (at < 2 * pairs) {
@@ -129,6 +129,19 @@ __device__ __forceinline__ void load_terms(const GemmSide& side, const WorkItem&
   phase ^= 1;
 }
 
+// fp8_tensor: scales of an item's token rows, by the thread that loads these. The same otherwise.
+__device__ __forceinline__ void load_token_terms(const GemmSide& side, const WorkItem& w, std::uint32_t base,
+                                                 std::uint32_t& phase) {
+  using S = SharedLayout<128>;
+  const std::uint32_t groups = side.image_scale != nullptr ? (w.rows + kRowGroup - 1) / kRowGroup : 0;
+  ptx::mbarrier_wait(base + S::kTermsEmpty, phase ^ 1);
+  ptx::mbarrier_arrive_expect(base + S::kTermsFull, groups * kRowGroup * 4);
+  if (groups > 0) {
+    ptx::bulk_load(base + S::kTokenTerms, side.image_scale + w.first_row, groups * kRowGroup * 4, base + S::kTermsFull);
+  }
+  phase ^= 1;
+}
+
 inline constexpr std::int32_t kLookAhead = 4;  // K blocks that an item still has to load when the next one is taken
 
 // The K blocks of one item.
@@ -198,6 +211,7 @@ __device__ __forceinline__ void load_tokens_paired(const GemmArgs& args, std::ui
   constexpr std::uint32_t kGroupBytes = kRowGroup * kBlockBytes;
   constexpr std::uint32_t kScaleBytes = F == Format::fp8_block ? kRowGroup * 4 : 0;
   RingCursor<S::kStages> ring;
+  [[maybe_unused]] std::uint32_t terms_phase = 0;
   ItemReader<128, false> items(shared, base, true, true);
   for (WorkItem w; items.next(w);) {
     const GemmSide& side = args.sides[w.side];
@@ -212,6 +226,7 @@ __device__ __forceinline__ void load_tokens_paired(const GemmArgs& args, std::ui
       const std::uint32_t full = base + S::kFull + 8 * ring.stage;
       const std::int64_t row = kb * args.padded_rows + w.first_row;
       ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
+      if (F == Format::fp8_tensor && kb + 1 == side.k_blocks) load_token_terms(side, w, base, terms_phase);
       ptx::mbarrier_arrive_expect(full, groups * (kGroupBytes + kScaleBytes));
       load_share(base + S::kB + ring.stage * S::kStageB + share.first * kGroupBytes,
                  side.image + row * kBlockBytes + share.first * kGroupBytes, share.count * kGroupBytes, full,

@@ -1,67 +1,27 @@
-// Products of the expert GEMM kernel for many rows an expert: token rows are the M operand here, 64 of a tile's 128 to
-// each warpgroup, and the 256 weight rows are N.
+// Products of the expert GEMM kernel for many rows an expert in fp8_block: token rows are the M operand here, 64 of a
+// tile's 128 to each warpgroup, and the 256 weight rows are N, so that scales are four numbers a K block in place of
+// one for each column.
 //
 // Called by gemm_wide.cuh. Same records, stages and loads as in gemm_mainloop.cuh. The two warpgroups share stages of
 // the ring and nothing else, so that one can finish a tile while the other multiplies.
 #pragma once
 
-#include "cuda/sm90/gemm_mainloop.cuh"
-#include "cuda/sm90/gemm_pairs.cuh"
+#include "cuda/sm90/gemm_large.cuh"
 
 namespace sluice::cuda::sm90 {
 
-inline constexpr int kWideTokens = 128;  // token tile
-inline constexpr int kWideGroup = 64;    // of one warpgroup
+inline constexpr int kWideGroup = 64;  // token rows of one warpgroup
 
-using WideShared = SharedLayout<kWideTokens>;
-using WideRing = RingCursor<WideShared::kStages>;
 // Element 8 i + e of packed rows 16 i .. 16 i + 15: e = 0, 1 token lane / 4, e = 2, 3 token lane / 4 + 8; columns
 // 2 (lane % 4) + e % 2, of the upper 8 packed rows from e + 4 on.
 using WideAccumulators = float[128];
 
-__device__ __forceinline__ std::uint64_t wide_tokens(const Consumer& c, std::uint32_t stage) {
-  return ptx::swizzled_operand(c.base + WideShared::kB + stage * WideShared::kStageB +
-                               c.group * kWideGroup * kBlockBytes);
-}
-
-__device__ __forceinline__ std::uint64_t wide_weights(const Consumer& c, std::uint32_t stage) {
-  return ptx::swizzled_operand(c.base + WideShared::kA + stage * WideShared::kStageA);
-}
-
-// N = 128 when only the first two records of the tile exist.
-template <int N>
-__device__ __forceinline__ void multiply_wide_bf16(const Consumer& c, WideRing& ring, std::int32_t blocks,
-                                                   WideAccumulators& acc) {
-  std::uint32_t previous = 0;
-#pragma unroll
-  for (int i = 0; i < 128; ++i) acc[i] = 0.0f;
-  ptx::keep_in_registers(acc);
-  for (std::int32_t n = 0; n < blocks; ++n) {
-    ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
-    const std::uint64_t a = wide_tokens(c, ring.stage);
-    const std::uint64_t b = wide_weights(c, ring.stage);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      ptx::wgmma<N, ptx::Operand::bf16>(acc, a + k * ptx::kSliceStep, b + k * ptx::kSliceStep, 1);
-    }
-    ptx::wgmma_commit();
-    ptx::wgmma_wait<1>();
-    if (n > 0) release_stage<kWideTokens, Format::bf16>(c, previous);
-    previous = ring.stage;
-    ring.advance();
-  }
-  ptx::wgmma_wait<0>();
-  ptx::keep_in_registers(acc);
-  release_stage<kWideTokens, Format::bf16>(c, previous);
-}
-
 using WideScales = float[2][2];  // [token row][packed rows 0-7, 8-15 of 16]
 
-// x_scale * w_scale of half a stage (fp8_block). Read while its products are made.
+// x_scale * w_scale of half a stage. Read while its products are made.
 __device__ __forceinline__ void load_scales_wide(const Consumer& c, std::uint32_t stage, int half, WideScales& s) {
   const float* scales =
-      reinterpret_cast<const float*>(c.shared + WideShared::kScales + stage * WideShared::kScaleBytes);
+      reinterpret_cast<const float*>(c.shared + LargeShared::kScales + stage * LargeShared::kScaleBytes);
   const float2 w = *reinterpret_cast<const float2*>(scales + 2 * half);
   const float* x = scales + 4 + c.group * kWideGroup + c.warp * 16 + (c.lane >> 2);
   s[0][0] = x[0] * w.x;
@@ -70,13 +30,12 @@ __device__ __forceinline__ void load_scales_wide(const Consumer& c, std::uint32_
   s[1][1] = x[8] * w.y;
 }
 
-template <Format F>
 __device__ __forceinline__ void promote_wide(int half, const float (&chain)[64], const WideScales& s,
                                              WideAccumulators& acc) {
 #pragma unroll
   for (int i = 0; i < 64; ++i) {
     float& d = acc[half * 64 + i];
-    d = F == Format::fp8_block ? fmaf(chain[i], s[i / 2 % 2][i / 4 % 2], d) : d + chain[i];
+    d = fmaf(chain[i], s[i / 2 % 2][i / 4 % 2], d);
   }
 }
 
@@ -84,8 +43,8 @@ __device__ __forceinline__ void promote_wide(int half, const float (&chain)[64],
 class WideOperands {
  public:
   __device__ WideOperands(const Consumer& c, std::uint32_t stage)
-      : first_tokens_(ptx::operand_low(c.base + WideShared::kB + c.group * kWideGroup * kBlockBytes)),
-        first_weights_(ptx::operand_low(c.base + WideShared::kA)),
+      : first_tokens_(ptx::operand_low(c.base + LargeShared::kB + c.group * kWideGroup * kBlockBytes)),
+        first_weights_(ptx::operand_low(c.base + LargeShared::kA)),
         tokens_(first_tokens_ + stage * kTokenStep),
         weights_(first_weights_ + stage * kWeightStep) {}
 
@@ -108,16 +67,16 @@ class WideOperands {
   }
 
  private:
-  static constexpr std::uint32_t kTokenStep = WideShared::kStageB >> 4, kWeightStep = WideShared::kStageA >> 4;
+  static constexpr std::uint32_t kTokenStep = LargeShared::kStageB >> 4, kWeightStep = LargeShared::kStageA >> 4;
   std::uint32_t first_tokens_, first_weights_, tokens_, weights_;
 };
 
 // While a warpgroup adds one batch to its sums the tensor cores have only the other's products, so there is nothing
 // else between the end of a batch and the start of the next: the next stage is looked up, the last one given back and
 // scales are read while products are made. One half when only the first two records of the tile exist.
-template <Format F, int Halves>
-__device__ __forceinline__ void multiply_wide_fp8(const Consumer& c, WideRing& ring, std::int32_t blocks,
-                                                  WideAccumulators& acc) {
+template <int Halves>
+__device__ __forceinline__ void multiply_wide(const Consumer& c, LargeRing& ring, std::int32_t blocks,
+                                              WideAccumulators& acc) {
   float chain[64];
   WideScales s;
 #pragma unroll
@@ -126,87 +85,31 @@ __device__ __forceinline__ void multiply_wide_fp8(const Consumer& c, WideRing& r
   std::uint32_t previous = 0;
   bool ready = false;
   for (std::int32_t n = 0; n < blocks; ++n) {
-    if (!ready) ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
+    if (!ready) ptx::mbarrier_wait(c.base + LargeShared::kFull + 8 * ring.stage, ring.phase);
 #pragma unroll
     for (int half = 0; half < Halves; ++half) {
       operands.multiply(half, chain);
-      if (half == 0 && n > 0) release_stage<kWideTokens, F>(c, previous);
-      if constexpr (F == Format::fp8_block) load_scales_wide(c, ring.stage, half, s);
+      if (half == 0 && n > 0) release_stage<kLargeTokens, Format::fp8_block>(c, previous);
+      load_scales_wide(c, ring.stage, half, s);
       if (half == Halves - 1) {
         previous = ring.stage;
         ring.advance();
         operands.advance(ring.stage == 0);
-        ready = n + 1 < blocks && ptx::mbarrier_test(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
+        ready = n + 1 < blocks && ptx::mbarrier_test(c.base + LargeShared::kFull + 8 * ring.stage, ring.phase);
       }
       ptx::wgmma_wait<0>();
       ptx::keep_in_registers(chain);
-      promote_wide<F>(half, chain, s, acc);
+      promote_wide(half, chain, s, acc);
     }
   }
-  release_stage<kWideTokens, F>(c, previous);
+  release_stage<kLargeTokens, Format::fp8_block>(c, previous);
 }
 
-// fp8_tensor in a last tile of one warpgroup: on its own it adds one quarter while it multiplies the next.
-__device__ __forceinline__ void multiply_wide_alone(const Consumer& c, WideRing& ring, std::int32_t blocks,
-                                                    WideAccumulators& acc) {
-  float chain[2][32];
-#pragma unroll
-  for (int i = 0; i < 128; ++i) acc[i] = 0.0f;
-  const auto add = [&](int quarter) {
-    ptx::keep_in_registers(chain[quarter % 2]);
-#pragma unroll
-    for (int i = 0; i < 32; ++i) acc[quarter * 32 + i] += chain[quarter % 2][i];
-  };
-  for (std::int32_t n = 0; n < blocks; ++n) {
-    ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
-    const std::uint64_t a = wide_tokens(c, ring.stage), b = wide_weights(c, ring.stage);
-#pragma unroll
-    for (int q = 0; q < 4; ++q) {
-      ptx::keep_in_registers(chain[q % 2]);
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const std::uint64_t step = k * ptx::kSliceStep;
-        ptx::wgmma<64, ptx::Operand::e4m3>(chain[q % 2], a + step, b + q * (kRecordBytes >> 4) + step, k > 0 ? 1 : 0);
-      }
-      ptx::wgmma_commit();
-      if (q == 0) continue;
-      ptx::wgmma_wait<1>();
-      add(q - 1);
-    }
-    ptx::wgmma_wait<0>();
-    release_stage<kWideTokens, Format::fp8_tensor>(c, ring.stage);
-    add(3);
-    ring.advance();
-  }
-}
-
-// Each format has only the loops that brought more than they cost: with all of them, 107 KB of instructions instead of
-// 88, fp8_tensor was 7 % slower where K is short.
-template <Format F>
-__device__ __forceinline__ void multiply_wide(const Consumer& c, WideRing& ring, const GemmSide& side,
+__device__ __forceinline__ void multiply_wide(const Consumer& c, LargeRing& ring, const GemmSide& side,
                                               const WorkItem& w, WideAccumulators& acc) {
-  [[maybe_unused]] const bool half = side.records - w.row_tile * kTileRecords <= 2;
-  if constexpr (F == Format::bf16) {
-    if (half) return multiply_wide_bf16<128>(c, ring, side.k_blocks, acc);
-    multiply_wide_bf16<256>(c, ring, side.k_blocks, acc);
-  } else if constexpr (F == Format::fp8_block) {
-    if (half) return multiply_wide_fp8<F, 1>(c, ring, side.k_blocks, acc);
-    multiply_wide_fp8<F, 2>(c, ring, side.k_blocks, acc);
-  } else {
-    if (w.rows <= kWideGroup) return multiply_wide_alone(c, ring, side.k_blocks, acc);
-    multiply_wide_fp8<F, 2>(c, ring, side.k_blocks, acc);
-  }
-}
-
-// A warpgroup whose 64 rows do not exist only gives stages back.
-template <Format F>
-__device__ __forceinline__ void skip_stages(const Consumer& c, WideRing& ring, std::int32_t blocks) {
-  for (std::int32_t n = 0; n < blocks; ++n) {
-    ptx::mbarrier_wait(c.base + WideShared::kFull + 8 * ring.stage, ring.phase);
-    release_stage<kWideTokens, F>(c, ring.stage);
-    ring.advance();
-  }
+  const bool half = side.records - w.row_tile * kTileRecords <= 2;
+  if (half) return multiply_wide<1>(c, ring, side.k_blocks, acc);
+  multiply_wide<2>(c, ring, side.k_blocks, acc);
 }
 
 }  // namespace sluice::cuda::sm90

@@ -116,13 +116,19 @@ __host__ __device__ constexpr std::int64_t max_token_tiles(std::int64_t routes, 
   return (experts < routes ? experts : routes) + routes / token_tile + 1;
 }
 
-// Rows of each token tile but the last of an expert with `rows` rows; there are ceil(rows / token_tile) of them. Small
-// tiles are balanced; the tiles of 128 are computed by halves, so there the last one is the short one.
-__host__ __device__ constexpr std::int32_t token_tile_rows(std::int32_t rows, std::int32_t token_tile) {
-  const std::int32_t unit = token_tile == 128 ? 64 : kRowGroup;
-  if (rows <= token_tile) return (rows + unit - 1) / unit * unit;  // one tile
+// Token tiles but the last of an expert have a multiple of this many rows, a power of two: those of 128 are computed by
+// halves in fp8_block.
+__host__ __device__ constexpr std::int32_t token_tile_unit(Format format, std::int32_t token_tile) {
+  return format == Format::fp8_block && token_tile == 128 ? 64 : kRowGroup;
+}
+
+// Rows of each token tile but the last of an expert with `rows` rows; there are ceil(rows / token_tile) of them, of
+// even size as far as `unit`, token_tile_unit(), allows.
+__host__ __device__ constexpr std::int32_t token_tile_rows(std::int32_t rows, std::int32_t token_tile,
+                                                           std::int32_t unit) {
+  if (rows <= token_tile) return (rows + unit - 1) & -unit;  // one tile
   const std::int32_t tiles = (rows + token_tile - 1) / token_tile;
-  return ((rows + tiles - 1) / tiles + unit - 1) / unit * unit;
+  return ((rows + tiles - 1) / tiles + unit - 1) & -unit;
 }
 
 struct alignas(32) TokenTile {

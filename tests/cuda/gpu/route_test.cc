@@ -182,7 +182,9 @@ void check_case(Check& check, const RouteCase& c, std::uint64_t seed) {
   const DeviceArray<std::int32_t> valid(std::vector<std::int32_t>{static_cast<std::int32_t>(c.valid)});
   cuda::RouteArgs a;
   a.k_blocks = static_cast<std::int32_t>(ceil_div(c.width, c.form == InputForm::bf16 ? 64 : 128));
-  a.plan = cuda::route_plan(c.tokens, c.top_k, c.experts, a.k_blocks, c.token_tile, c.processors,
+  const auto format = c.form == InputForm::fp8_group ? cuda::sm90::Format::fp8_block : cuda::sm90::Format::bf16;
+  const std::int32_t tile_unit = cuda::sm90::token_tile_unit(format, c.token_tile);
+  a.plan = cuda::route_plan(c.tokens, c.top_k, c.experts, a.k_blocks, c.token_tile, tile_unit, c.processors,
                             c.form == InputForm::fp8_dynamic);
   a.max_tiles = static_cast<std::int32_t>(cuda::sm90::max_token_tiles(a.plan.routes(), c.experts, c.token_tile));
   a.padded_rows = cuda::sm90::max_padded_rows(a.plan.routes(), c.experts);
