@@ -174,6 +174,31 @@ __device__ __forceinline__ std::uint32_t load_relaxed(const std::uint32_t* flag)
   return value;
 }
 
+// Adds without an order of anything else.
+__device__ __forceinline__ void add_relaxed(std::uint32_t* flag, std::uint32_t value) {
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
+// Of data that tells by itself whether it was written: the loads of a loop, and the stores that end it. No order
+// between any two; each element is whole.
+__device__ __forceinline__ uint4 load_relaxed_vector(const void* at) {
+  uint4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_relaxed(std::uint32_t* at, std::uint32_t value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+__device__ __forceinline__ void store_relaxed(std::uint16_t* at, std::uint16_t value) {
+  asm volatile("st.relaxed.gpu.global.u16 [%0], %1;" ::"l"(at), "h"(value) : "memory");
+}
+__device__ __forceinline__ void store_relaxed(std::uint8_t* at, std::uint32_t value) {
+  asm volatile("st.relaxed.gpu.global.u8 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+
 // Until the flag has reached `value`; what was written before it was raised is visible then. An acquiring load drops
 // the multiprocessor's L1 cache, so the loop has none.
 __device__ __forceinline__ void wait_for_count(const std::uint32_t* flag, std::uint32_t value) {

@@ -6,14 +6,20 @@
 namespace sluice::cuda::sm90 {
 namespace {
 
-constexpr std::int64_t kPatienceCycles = 8000;  // about 5 us
+constexpr std::int64_t kLeastPatience = 8000;  // cycles, about 4 us
 
 __host__ __device__ DecodeFlags flags_of(const DecodeArgs& a) { return {a.flags, a.flags + kDecodeFlagGap}; }
 
-__global__ void decode_clear(std::uint32_t* flags, std::int32_t count) {
+constexpr std::int32_t kClearThreads = 256;
+
+// Clears the flags, and marks the intermediate as not written (load_features).
+__global__ void decode_clear(std::uint32_t* flags, std::int32_t count, uint4* h, std::int32_t vectors) {
   wait_for_previous_kernel();
-  let_next_kernel_start();  // which waits for this one before it looks at the flags
-  for (std::int32_t i = threadIdx.x; i < count; i += blockDim.x) flags[i] = 0;
+  let_next_kernel_start();  // which waits for this one before it looks at any of it
+  const auto thread = static_cast<std::int32_t>(blockIdx.x * kClearThreads + threadIdx.x);
+  const auto threads = static_cast<std::int32_t>(gridDim.x * kClearThreads);
+  for (std::int32_t i = thread; i < count; i += threads) flags[i] = 0;
+  for (std::int32_t i = thread; i < vectors; i += threads) h[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
 }
 
 __device__ bool claim(const DecodeFlags& f, std::int32_t share) { return atomicCAS(f.claims + share, 0u, 1u) == 0u; }
@@ -35,19 +41,20 @@ __device__ std::int32_t claim_any(const Block& b, const DecodeFlags& f, bool& no
   return -1;
 }
 
-// Until the whole intermediate is there: -1; or, where that takes long, a share that no block has started.
-__device__ std::int32_t next_share(const Block& b, const DecodeFlags& f) {
+// Until all shares are done: -1; or, where that takes longer than this block has taken so far, a share that
+// no block has started: to look for one takes some us, in which nobody sees that the rest has come. After a first long
+// wait others are not waited for.
+__device__ std::int32_t next_share(const Block& b, const DecodeFlags& f, bool& patient) {
   if (threadIdx.x < 32) {
-    const std::int64_t start = clock64();
+    const std::int64_t now = clock64(), until = now + max(kLeastPatience, now - b.t.began);
     std::int32_t share = -1;
     bool none = false;
     while (share < 0) {
       const std::uint32_t done = __shfl_sync(0xffffffffu, ptx::load_relaxed(f.done), 0);
       if (done == static_cast<std::uint32_t>(b.k.s.shares)) break;
-      const bool long_wait = __shfl_sync(0xffffffffu, clock64() - start > kPatienceCycles ? 1 : 0, 0) != 0;
-      if (!none && long_wait) share = claim_any(b, f, none);
+      patient = __shfl_sync(0xffffffffu, patient && clock64() <= until ? 1 : 0, 0) != 0;
+      if (!none && !patient) share = claim_any(b, f, none);
     }
-    if (share < 0) ptx::load_acquire(f.done);
     if (threadIdx.x == 0) b.t.next_share = share;
   }
   __syncthreads();
@@ -69,6 +76,7 @@ __device__ __forceinline__ void prepare_x(const Block& b, const Share& share) {
   ptx::copies_wait();
   __syncthreads();
   fetch_terms<F>(b, stretch_of(b, share, share.rounds));
+  set_columns(b, [&](std::int32_t place) { return b.k.s.by_top_k.quotient(b.t.route_of[place]) * b.k.s.x_stride; });
   finish_x<F>(b);
 }
 
@@ -89,9 +97,7 @@ __device__ __forceinline__ void end_first(const Block& b, const Stretch& p, cons
   __syncthreads();
   if (b.t.owned != 0) finish_first<F>(b, p);
   __syncthreads();
-  if (!last || threadIdx.x != 0 || b.t.owned == 0) return;
-  __threadfence();
-  ptx::add_release(flags.done, 1);
+  if (last && threadIdx.x == 0 && b.t.owned != 0) ptx::add_relaxed(flags.done, 1);
 }
 
 // What stretch i needs in shared memory besides weights; those of FC2 find all of the intermediate written.
@@ -114,7 +120,7 @@ __device__ __forceinline__ void prepare_stretch(const Block& b, const Share& sha
 // that wait for it, and nothing waits for FC2.
 //
 // Goes through stretches: those of FC1 of its own share, then of shares that it takes over, then those of FC2. While
-// one is multiplied, the first weights of the next are asked for; before the first one there is an empty one.
+// one is multiplied, the first weights of the next are asked for.
 template <Format F>
 __global__ void __launch_bounds__(kDecodeThreads, 1) decode(const __grid_constant__ DecodeKernel k) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -124,39 +130,47 @@ __global__ void __launch_bounds__(kDecodeThreads, 1) decode(const __grid_constan
   const DecodeFlags flags = flags_of(k.a);
   const LaneRoute route(k.a);
   fetch_x(b);
-  Ring<F> ring(b);
+  Stream<F> stream(b);
   if (threadIdx.x == 32) set_sides(b);
+  if (threadIdx.x == 64) tables.began = clock64();
   if (threadIdx.x < 32) make_tables(k, tables, route);
   __syncthreads();
-  Cursor<F> cursor;
   Share share = share_number(b, b.index);
   std::uint32_t taken = 0;
   std::int32_t i = -1;
+  bool patient = true;
 #pragma unroll 1
-  for (bool started = false;;) {
-    stream_stretch<F>(
-        b, stretch_of(b, share, i), [&] { return stretch_of(b, share, i + 1); }, cursor, ring);
-    if (!started) prepare_x<F>(b, share);
-    if (i >= share.rounds) {
-      __syncthreads();
-      finish_second<F>(b, stretch_of(b, share, i));
-      __syncthreads();
-      if (i - share.rounds == tables.rounds2 - 1) break;
-    } else if (i >= 0) {
-      end_first<F>(b, stretch_of(b, share, i), flags, taken, i == share.rounds - 1);
-      const std::int32_t next = i == share.rounds - 1 ? next_share(b, flags) : -1;
-      if (next >= 0) {
-        ring.clear(k.s.units);
-        cursor = {};
-        share = share_number(b, next);
-        taken = 0;
-        i = -1;
-        continue;
+  for (bool first = true;;) {
+    if (i < 0) {
+      stream.ask(b, stretch_of(b, share, 0));
+      if (first) prepare_x<F>(b, share);
+    } else {
+      stream_stretch<F>(
+          b, stretch_of(b, share, i), [&] { return stretch_of(b, share, i + 1); }, stream);
+      if (i >= share.rounds) {
+        __syncthreads();
+        if (ends_at_once(b)) {
+          write_sums<F>(b);
+          return;
+        }
+        finish_second<F>(b, stretch_of(b, share, i));
+        __syncthreads();
+        if (i - share.rounds == tables.rounds2 - 1) break;
+      } else {
+        end_first<F>(b, stretch_of(b, share, i), flags, taken, i == share.rounds - 1);
+        const std::int32_t next = i == share.rounds - 1 ? next_share(b, flags, patient) : -1;
+        if (next >= 0) {
+          stream.clear();
+          share = share_number(b, next);
+          taken = 0;
+          i = -1;
+          continue;
+        }
       }
     }
     prepare_stretch<F>(b, share, ++i);
-    if (!started) taken = share_taken(b, flags);
-    started = true;
+    if (first) taken = share_taken(b, flags);
+    first = false;
   }
   write_output(b);
 }
@@ -206,7 +220,7 @@ std::size_t decode_flag_bytes(std::int32_t sm_count) {
 
 std::size_t decode_h_bytes(const Shape& shape, std::int64_t routes) {
   const std::size_t rows = static_cast<std::size_t>(routes < kDecodeRoutes ? routes : kDecodeRoutes);
-  const std::size_t element = shape.format == Format::bf16 ? 2 : 4;
+  const std::size_t element = shape.format == Format::bf16 ? 2 : shape.format == Format::fp8_block ? 4 : 1;
   return rows * static_cast<std::size_t>(extents(shape).k_blocks2) * block_elements(shape.format) * element;
 }
 
@@ -220,8 +234,12 @@ cudaError_t prepare_decode() {
 }
 
 cudaError_t launch_decode_clear(const DecodeArgs& a, cudaStream_t stream) {
+  constexpr std::int32_t kMostBlocks = 16;
   const auto count = static_cast<std::int32_t>(decode_flag_bytes(a.sm_count) / sizeof(std::uint32_t));
-  return launch_dependent(decode_clear, dim3(1), dim3(256), 0, stream, a.flags, count);
+  const auto vectors = static_cast<std::int32_t>(decode_h_bytes(a.shape, a.tokens * a.top_k) / sizeof(uint4));
+  const auto blocks = std::clamp((vectors + kClearThreads - 1) / kClearThreads, 1, kMostBlocks);
+  return launch_dependent(decode_clear, dim3(static_cast<unsigned>(blocks)), dim3(kClearThreads), 0, stream, a.flags,
+                          count, static_cast<uint4*>(a.h), vectors);
 }
 
 cudaError_t launch_decode(const DecodeArgs& a, cudaStream_t stream) {

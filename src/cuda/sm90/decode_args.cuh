@@ -27,7 +27,7 @@ struct DecodeKernel {
 
 // DecodeArgs::flags, cleared before the kernel uses them.
 struct DecodeFlags {
-  std::uint32_t* done;    // [1] shares of FC1 whose intermediate is there
+  std::uint32_t* done;    // [1] shares of FC1 whose intermediate was stored; it may be on its way still
   std::uint32_t* claims;  // [shares] 1 = a block computes it
 };
 inline constexpr std::int32_t kDecodeFlagGap = 32;  // ints: the count has a line of its own
@@ -44,14 +44,18 @@ struct DecodeTables {
   std::int32_t rounds2;  // stretches of FC2, each of whole chunks
   std::int32_t round_chunk[kDecodeRoutes + 1];
   std::int32_t route_of[kDecodeRoutes];  // of a place
-  std::int32_t row_at[kDecodeRoutes];    // of a place: where its operands are in shared memory
   std::int32_t place_of[kDecodeRoutes];  // of a route, -1 = skipped
   std::int32_t expert[kDecodeRoutes];    // of a chunk, as the next two
   std::int32_t first[kDecodeRoutes];     // place
   std::int32_t rows[kDecodeRoutes];
-  float weight[kDecodeRoutes];  // of a route
-  ItemRows sides[2];            // all of FC1; the rows of FC2 that are this block's
+  float weight[kDecodeRoutes];  // of a route, as the next two
+  std::int32_t chunk_of[kDecodeRoutes];
+  std::int32_t column_of[kDecodeRoutes];  // in its chunk
+  // Of a chunk: where the operands of its routes are in shared memory; columns without a route have those of the last.
+  alignas(8) std::uint32_t column_at[kDecodeRoutes][kChunkRows];
+  ItemRows sides[2];  // all of FC1; the rows of FC2 that are this block's
   std::uint8_t first_warp[kDecodeMostItems], last_warp[kDecodeMostItems];  // that have a part of an item
+  std::int64_t began;                                                      // clock of the multiprocessor
   std::int32_t next_share;
   std::int32_t owned;  // whether this block is the one that computes its own share
 };
@@ -68,6 +72,10 @@ struct Stretch {
 // Where a warp begins with a stretch, and how many units it has there.
 struct Part {
   std::int32_t units, item, kb;
+  __device__ Range range(const Stretch& p) const {
+    const std::int32_t begin = item * p.k_blocks + kb;
+    return {begin, begin + units};
+  }
 };
 
 // What an item is.
@@ -75,6 +83,12 @@ struct Item {
   std::int32_t chunk;
   std::int32_t row;  // first packed row
 };
+
+// What all lanes have, so that the compiler knows it.
+__device__ __forceinline__ std::int32_t uniform(std::int32_t v) { return __shfl_sync(0xffffffffu, v, 0); }
+__device__ __forceinline__ std::int32_t this_warp() {
+  return uniform(static_cast<std::int32_t>(ptx::this_thread() / 32));
+}
 
 struct Block {
   const DecodeKernel& k;
@@ -92,7 +106,7 @@ struct Block {
     return {chunk, rows.begin + (n - chunk * rows.each) * rows.step};
   }
   __device__ Part part(const Stretch& p) const {
-    const Range mine = units_of_warp(p.units(), ptx::this_thread() / 32);
+    const Range mine = units_of_warp(p.units(), this_warp());
     const std::int32_t item = (p.side == 0 ? k.s.by_k_blocks1 : k.s.by_k_blocks2).quotient(mine.begin);
     return {mine.count(), item, mine.begin - item * p.k_blocks};
   }

@@ -18,30 +18,41 @@ __device__ __forceinline__ float finished(const Block& b, std::int32_t side, std
   return b.k.sides[side].bias != nullptr ? sum + terms[kGroupRows] : sum;
 }
 
+// Into the row of the intermediate that begins at `row`: bf16; fp8_block the number itself, which readers quantise;
+// fp8_tensor its code, where the packed weights expect it (launch.h, fp8_intermediate_column). Never all bits set, see
+// load_features(): a NaN is the positive one, as the conversions have it.
+template <Format F>
+__device__ __forceinline__ void store_feature(const DecodeArgs& a, std::int64_t row, std::int32_t feature,
+                                              float inverse, float v) {
+  if constexpr (F == Format::bf16) {
+    ptx::store_relaxed(static_cast<std::uint16_t*>(a.h) + row + feature, __bfloat16_as_ushort(__float2bfloat16_rn(v)));
+  } else if constexpr (F == Format::fp8_block) {
+    ptx::store_relaxed(static_cast<std::uint32_t*>(a.h) + row + feature, v != v ? 0x7fffffffu : __float_as_uint(v));
+  } else {
+    const std::int32_t at = feature / 64 * 64 + feature / 8 % 4 * 16 + feature % 8 * 2 + feature / 32 % 2;
+    ptx::store_relaxed(static_cast<std::uint8_t*>(a.h) + row + at, ptx::pack_e4m3(v * inverse, 0.0f) & 0xff);
+  }
+}
+
 // A thread a feature of an item: the activated values of its routes.
 template <Format F>
 __device__ inline void finish_first(const Block& b, const Stretch& p) {
   const DecodeArgs& a = b.k.a;
   const std::int64_t stride = std::int64_t{b.k.sides[1].k_blocks} * block_elements(F);
+  const float inverse = F == Format::fp8_tensor ? __fdiv_rn(1.0f, a.h_static_scale) : 0.0f;
 #pragma unroll 1
   for (std::int32_t n = ptx::this_thread(); n < p.items * kFeatures; n += kDecodeThreads) {
     const std::int32_t i = n / kFeatures, f = n % kFeatures;
     const Item item = b.item(p, i);
     const std::int32_t first = b.t.first[item.chunk], rows = b.t.rows[item.chunk];
-    const std::int64_t feature = item.row / 2 + f;
 #pragma unroll 1
     for (std::int32_t c = 0; c < rows; ++c) {
-      const float gate_sum = whole_sum(b, i, f * kChunkRows + c);
-      const float up_sum = whole_sum(b, i, (f + kFeatures) * kChunkRows + c);
-      const float gate = finished<F>(b, 0, i, f, gate_sum, a.x_static_scale);
-      const float up = finished<F>(b, 0, i, f + kFeatures, up_sum, a.x_static_scale);
+      float sums[2];
+      whole_sums(b, i, f * kChunkRows + c, kFeatures * kChunkRows, sums);
+      const float gate = finished<F>(b, 0, i, f, sums[0], a.x_static_scale);
+      const float up = finished<F>(b, 0, i, f + kFeatures, sums[1], a.x_static_scale);
       const float v = b.k.is_curve ? gate_curve(b.k.curve, gate, up) : other_activation(a.activation, gate, up);
-      const std::int64_t at = (first + c) * stride + feature;
-      if constexpr (F == Format::bf16) {
-        static_cast<__nv_bfloat16*>(a.h)[at] = __float2bfloat16_rn(v);
-      } else {
-        static_cast<float*>(a.h)[at] = v;
-      }
+      store_feature<F>(a, (first + c) * stride, static_cast<std::int32_t>(item.row / 2 + f), inverse, v);
     }
   }
 }
@@ -64,8 +75,9 @@ __device__ inline void finish_second(const Block& b, const Stretch& p) {
     const std::int32_t first = b.t.first[item.chunk], rows = b.t.rows[item.chunk];
 #pragma unroll 1
     for (std::int32_t c = 0; c < rows; ++c) {
-      const float sum = whole_sum(b, i, r * kChunkRows + c);
-      const __nv_bfloat16 v = __float2bfloat16_rn(finished<F>(b, 1, i, r, sum, a.h_static_scale));
+      float sum[1];
+      whole_sums(b, i, r * kChunkRows + c, 0, sum);
+      const __nv_bfloat16 v = __float2bfloat16_rn(finished<F>(b, 1, i, r, sum[0], a.h_static_scale));
       slot_row(b, first + c)[item.row - first_row + r] = v;
       if (a.stages.route_row == nullptr) continue;
       const std::int64_t padded = a.stages.route_row[b.t.route_of[first + c]];
@@ -83,9 +95,50 @@ __device__ __forceinline__ void store_output(const DecodeArgs& a, std::int32_t r
   }
 }
 
+// Whether sums over K become the output at once: all chunks are there, and the slots of a token fit in a warp.
+__device__ __forceinline__ bool ends_at_once(const Block& b) {
+  const DecodeArgs& a = b.k.a;
+  return b.t.rounds2 == 1 && 32 % a.top_k == 0 && !a.routes && a.stages.route_row == nullptr;
+}
+
+// Then: a lane a slot and column of this block. The bits of finish_second and write_output.
+template <Format F>
+__device__ inline void write_sums(const Block& b) {
+  const DecodeArgs& a = b.k.a;
+  const std::int32_t slots = a.top_k, lane = ptx::this_thread() % 32, shift = __clz(slots) - 26;
+  const std::int32_t wide = 1 << shift, slot = lane >> shift;  // columns of a warp
+  const std::int32_t first_column = b.t.sides[1].begin;
+  const std::int32_t columns = b.t.sides[1].end - first_column, pieces = (columns + wide - 1) >> shift;
+#pragma unroll 1
+  for (std::int32_t n = this_warp(); n < a.tokens * pieces; n += kDecodeWarps) {
+    const std::int32_t row = static_cast<std::uint32_t>(n) / static_cast<std::uint32_t>(pieces),
+                       column = (n - row * pieces) * wide + lane - slot * wide;
+    const std::int32_t route = row * slots + slot;
+    const bool here = b.t.place_of[route] >= 0 && column < columns;
+    float product = 0.0f;
+    if (here) {
+      const std::int32_t group = b.k.s.rows2 == kGroupRows ? column / kGroupRows : column / kFeatures;
+      const std::int32_t r = column - group * b.k.s.rows2;
+      const std::int32_t i = b.t.chunk_of[route] * b.t.sides[1].each + group;
+      float sum[1];
+      whole_sums(b, i, r * kChunkRows + b.t.column_of[route], 0, sum);
+      const float v = finished<F>(b, 1, i, r, sum[0], a.h_static_scale);
+      product = __fmul_rn(b.t.weight[route], __bfloat162float(__float2bfloat16_rn(v)));
+    }
+    const unsigned all = __ballot_sync(0xffffffffu, here);
+    float sum = 0.0f;
+#pragma unroll 1
+    for (std::int32_t from = lane - slot * wide; from < 32; from += wide) {
+      const float next = __shfl_sync(0xffffffffu, product, from);
+      if ((all >> from & 1) != 0) sum = __fadd_rn(sum, next);
+    }
+    if (slot == 0 && column < columns) store_output(a, row, first_column + column, sum);
+  }
+}
+
 // The columns of this block: the sum over slots as finalize.h has it, or the slot rows themselves.
 __device__ inline void write_output(const Block& b) {
-  constexpr std::int32_t kAhead = 4;  // slots
+  constexpr std::int32_t kAhead = 8;  // slots
   const DecodeArgs& a = b.k.a;
   const std::int32_t first_column = b.t.sides[1].begin, columns = b.t.sides[1].end - first_column;
   const std::int32_t slots = a.routes ? 1 : a.top_k;

@@ -45,33 +45,38 @@ __device__ inline void cut_rounds(const DecodeKernel& k, DecodeTables& t) {
 
 // One warp: sorts the routes by expert and cuts them into chunks.
 __device__ inline void make_tables(const DecodeKernel& k, DecodeTables& t, const LaneRoute& route) {
-  const std::int32_t lane = ptx::this_thread() % 32, routes = static_cast<std::int32_t>(k.a.tokens) * k.a.top_k;
+  const std::int32_t lane = ptx::this_thread() % 32;
   const std::int32_t expert = route.expert(k.a, k.s.by_top_k);
   const bool here = expert >= 0;
-  const unsigned same = __match_any_sync(0xffffffffu, expert), before = (1u << lane) - 1u;
-  const std::int32_t rank = __popc(same & before);
-  const bool starts = here && rank % k.s.chunk_rows == 0;
-  std::int32_t place = 0, chunk = 0;
-#pragma unroll 4
-  for (std::int32_t j = 0; j < routes; ++j) {
-    const std::int32_t other = __shfl_sync(0xffffffffu, expert, j);
-    const bool first = other >= 0 && (other < expert || (other == expert && j < lane));
-    place += first ? 1 : 0;
-    chunk += __shfl_sync(0xffffffffu, starts ? 1 : 0, j) != 0 && first ? 1 : 0;
+  const unsigned places_mask = __ballot_sync(0xffffffffu, here), before = (1u << lane) - 1u;
+  // Lanes whose expert is the same, and those whose expert is smaller: from the highest bit down, four at a time.
+  unsigned same = places_mask, smaller = 0;
+#pragma unroll 1
+  for (std::int32_t high = (31 - __clz(k.a.shape.experts)) | 3; high > 0; high -= 4) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const bool set = (expert >> (high - j) & 1) != 0;
+      const unsigned ones = __ballot_sync(0xffffffffu, set);
+      if (set) smaller |= same & ~ones;
+      same &= set ? ones : ~ones;
+    }
   }
+  const std::int32_t rank = __popc(same & before);
+  const unsigned first = smaller | (same & before);
+  const bool starts = here && rank % k.s.chunk_rows == 0;
+  const unsigned starts_mask = __ballot_sync(0xffffffffu, starts);
+  const std::int32_t place = __popc(first), chunk = __popc(starts_mask & first);
   if (starts) {
     t.expert[chunk] = expert;
     t.first[chunk] = place;
     t.rows[chunk] = min(k.s.chunk_rows, __popc(same) - rank);
   }
-  if (here) {
-    t.route_of[place] = lane;
-    t.row_at[place] = k.s.by_top_k.quotient(lane) * k.s.x_stride;
-  }
+  if (here) t.route_of[place] = lane;
+  t.chunk_of[lane] = __popc(starts_mask & (first | 1u << lane)) - 1;
+  t.column_of[lane] = rank % k.s.chunk_rows;
   t.place_of[lane] = here ? place : -1;
   t.weight[lane] = route.weight;
-  const std::int32_t places = __popc(__ballot_sync(0xffffffffu, here));
-  const std::int32_t chunks = __popc(__ballot_sync(0xffffffffu, starts));
+  const std::int32_t places = __popc(places_mask), chunks = __popc(starts_mask);
   if (lane != 0) return;
   t.places = places;
   t.chunks = chunks;
@@ -82,6 +87,16 @@ __device__ inline void make_tables(const DecodeKernel& k, DecodeTables& t, const
   } else {
     cut_rounds(k, t);
   }
+}
+
+// Where the columns of all chunks are: `offset` of a place gives it.
+template <class Offset>
+__device__ __forceinline__ void set_columns(const Block& b, Offset offset) {
+  const std::int32_t n = ptx::this_thread(), chunk = n / kChunkRows;
+  static_assert(kDecodeRoutes * kChunkRows <= kDecodeThreads);
+  if (chunk >= b.t.chunks) return;
+  const std::int32_t place = b.t.first[chunk] + min(n % kChunkRows, b.t.rows[chunk] - 1);
+  b.t.column_at[chunk][n % kChunkRows] = ptx::shared_address(b.shared) + offset(place);
 }
 
 // All rows of x as they are, zeros behind H; complete after ptx::copies_wait() and a barrier.
@@ -109,39 +124,55 @@ __device__ inline void fetch_x(const Block& b) {
   }
 }
 
-// Four numbers of x, weighted where weights go into the input.
-struct FourNumbers {
-  float v[4];
+__device__ __forceinline__ float low_number(std::uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_number(std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
-  __device__ FourNumbers(const DecodeArgs& a, const uint2& packed, float weight) {
-    v[0] = __uint_as_float(packed.x << 16);
-    v[1] = __uint_as_float(packed.x & 0xffff0000u);
-    v[2] = __uint_as_float(packed.y << 16);
-    v[3] = __uint_as_float(packed.y & 0xffff0000u);
-    if (a.input_weights == nullptr) return;
-#pragma unroll
-    for (float& x : v) x = __bfloat162float(__float2bfloat16_rn(__fmul_rn(weight, x)));
+// Where weights go into the input: rows times their weight, in place.
+__device__ inline void weigh_x(const Block& b) {
+  const DecodeArgs& a = b.k.a;
+  const std::int32_t pairs = b.k.sides[0].k_blocks * block_elements(a.shape.format) / 2;
+#pragma unroll 1
+  for (std::int32_t row = 0; row < a.tokens; ++row) {
+    const float weight = a.input_weights[row];
+    auto* at = reinterpret_cast<std::uint32_t*>(b.shared + row * b.k.s.x_stride);
+#pragma unroll 1
+    for (std::int32_t i = ptx::this_thread(); i < pairs; i += kDecodeThreads) {
+      at[i] = ptx::pack_bf16(__fmul_rn(weight, low_number(at[i])), __fmul_rn(weight, high_number(at[i])));
+    }
+  }
+}
+
+// Magnitudes of eight bf16 numbers: the largest as amax counts it (counted_magnitude), and whether one is no number.
+struct Magnitudes {
+  float most;
+  bool number;
+
+  __device__ explicit Magnitudes(const uint4& x) {
+    const __nv_bfloat162 a = __habs2(pair(x.x)), b = __habs2(pair(x.y)), c = __habs2(pair(x.z)), d = __habs2(pair(x.w));
+    const __nv_bfloat162 numbers = __hmax2(__hmax2(a, b), __hmax2(c, d));
+    const __nv_bfloat162 all = __hmax2_nan(__hmax2_nan(a, b), __hmax2_nan(c, d));
+    most = fminf(fmaxf(fmaxf(__low2float(numbers), __high2float(numbers)), 0.0f), FLT_MAX);
+    number = !__isnan(__low2float(all)) && !__isnan(__high2float(all));
+  }
+  __device__ static __nv_bfloat162 pair(std::uint32_t packed) {
+    return reinterpret_cast<const __nv_bfloat162&>(packed);
   }
 };
 
-__device__ __forceinline__ float weight_of_row(const DecodeArgs& a, std::int32_t row) {
-  return a.input_weights != nullptr ? a.input_weights[row] : 1.0f;
+__device__ __forceinline__ uint4 f16_of_eight(std::uint32_t low, std::uint32_t high) {
+  return make_uint4(ptx::f16_of_codes(low), ptx::f16_of_high_codes(low), ptx::f16_of_codes(high),
+                    ptx::f16_of_high_codes(high));
 }
 
-// bf16: rows times their weight, in place.
-__device__ inline void weigh_x(const Block& b) {
-  const DecodeArgs& a = b.k.a;
-  if (a.input_weights == nullptr) return;
-#pragma unroll 1
-  for (std::int32_t row = 0; row < a.tokens; ++row) {
-    const float weight = weight_of_row(a, row);
-    auto* at = reinterpret_cast<uint2*>(b.shared + row * b.k.s.x_stride);
-#pragma unroll 1
-    for (std::int32_t i = ptx::this_thread(); i < b.k.sides[0].k_blocks * 16; i += kDecodeThreads) {
-      const FourNumbers x(a, at[i], weight);
-      at[i] = make_uint2(ptx::pack_bf16(x.v[0], x.v[1]), ptx::pack_bf16(x.v[2], x.v[3]));
-    }
+// The f16 of the codes of eight bf16 numbers.
+__device__ __forceinline__ uint4 codes_of_eight(const uint4& x, float scale, bool numbers, float amax) {
+  const float inverse = __fdiv_rn(1.0f, scale);
+  const float low[4] = {low_number(x.x), high_number(x.x), low_number(x.y), high_number(x.y)};
+  const float high[4] = {low_number(x.z), high_number(x.z), low_number(x.w), high_number(x.w)};
+  if (numbers && reciprocal_is_exact(amax, scale, inverse)) {
+    return f16_of_eight(e4m3_codes(low, scale, inverse, true), e4m3_codes(high, scale, inverse, true));
   }
+  return f16_of_eight(e4m3_codes(low, scale, inverse, false), e4m3_codes(high, scale, inverse, false));
 }
 
 // fp8: rows become the f16 of their codes, in place, and scales behind them. 16 lanes a K block, a lane 8 numbers; the
@@ -159,40 +190,28 @@ __device__ inline void quantise_x(const Block& b) {
     unsigned char* x = b.shared + row * b.k.s.x_stride;
     auto* at = reinterpret_cast<uint4*>(x + kb * 256 + c * 16);
     const uint4 packed = *at;
-    const float weight = weight_of_row(a, row);
-    const FourNumbers low(a, make_uint2(packed.x, packed.y), weight), high(a, make_uint2(packed.z, packed.w), weight);
-    float amax = 0.0f;
-    bool number = true;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      amax = fmaxf(amax, fmaxf(counted_magnitude(low.v[i]), counted_magnitude(high.v[i])));
-      number = number && low.v[i] == low.v[i] && high.v[i] == high.v[i];
-    }
-    float scale = a.x_static_scale;
+    const Magnitudes magnitudes(packed);
+    float amax = magnitudes.most, scale = a.x_static_scale;
     if constexpr (F == Format::fp8_block) {
 #pragma unroll
       for (int d = 1; d < kLanes; d *= 2) amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, d));
       scale = __fdiv_rn(fmaxf(amax, kGroupAmaxFloor), kE4m3Largest);
     }
-    const float inverse = __fdiv_rn(1.0f, scale);
-    const bool exact = number && reciprocal_is_exact(amax, scale, inverse);
-    const std::uint32_t first = e4m3_codes(low.v, scale, inverse, exact);
-    const std::uint32_t second = e4m3_codes(high.v, scale, inverse, exact);
+    const uint4 codes = codes_of_eight(packed, scale, magnitudes.number, amax);
     if (n >= blocks) continue;
     if (F == Format::fp8_block && c == 0) reinterpret_cast<float*>(x + k_blocks * 256)[kb] = scale;
-    *at = make_uint4(ptx::f16_of_codes(first), ptx::f16_of_codes(first >> 16), ptx::f16_of_codes(second),
-                     ptx::f16_of_codes(second >> 16));
+    *at = codes;
   }
 }
 
 // After the rows of x have come.
 template <Format F>
 __device__ inline void finish_x(const Block& b) {
-  if constexpr (F == Format::bf16) {
+  if (b.k.a.input_weights != nullptr) {
     weigh_x(b);
-  } else {
-    quantise_x<F>(b);
+    __syncthreads();
   }
+  if constexpr (F != Format::bf16) quantise_x<F>(b);
 }
 
 // Scales (fp8_tensor) and biases of the rows of a stretch: [item][2][16] f32; complete after ptx::copies_wait() and a
@@ -215,18 +234,26 @@ __device__ inline void fetch_terms(const Block& b, const Stretch& p) {
   }
 }
 
-__device__ __forceinline__ float counted(float v) {
-  const float magnitude = fabsf(v);
-  return magnitude <= 3.402823466e38f ? magnitude : 0.0f;
-}
-
-// Four numbers of the intermediate, which other blocks wrote; zeros behind I.
+// Elements of the intermediate come without a flag: before, all bits of each are set (decode_clear), which no element
+// has that is written (store_feature). So nobody waits for stores to be made before he says that they were.
 __device__ __forceinline__ float4 load_features(const float* from, bool inside) {
-  return inside ? __ldcg(reinterpret_cast<const float4*>(from)) : make_float4(0, 0, 0, 0);
+  if (!inside) return make_float4(0, 0, 0, 0);
+  const uint4 v = ptx::load_relaxed_vector(from);
+  return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
 }
 
-__device__ __forceinline__ float counted_most(const float4& v) {
-  return fmaxf(fmaxf(counted(v.x), counted(v.y)), fmaxf(counted(v.z), counted(v.w)));
+__device__ __forceinline__ bool written(const float4& v) {
+  return max(max(__float_as_uint(v.x), __float_as_uint(v.y)), max(__float_as_uint(v.z), __float_as_uint(v.w))) != ~0u;
+}
+
+// The largest of four magnitudes; NaN does not count, and with `Finite` neither does infinity.
+template <bool Finite>
+__device__ __forceinline__ float largest(const float4& v) {
+  const float m[4] = {fabsf(v.x), fabsf(v.y), fabsf(v.z), fabsf(v.w)};
+  float most = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) most = fmaxf(most, !Finite || m[i] <= FLT_MAX ? m[i] : 0.0f);
+  return most;
 }
 
 // Eight numbers of the intermediate, those of the even and of the odd codes of half a chunk of 16: 16 lanes a K block,
@@ -241,11 +268,17 @@ struct HalfChunk {
     even = load_features(block + column, feature < inner);
     odd = load_features(block + column + 32, feature + 32 < inner);
   }
-  __device__ float block_amax() const {
-    float amax = fmaxf(counted_most(even), counted_most(odd));
+  template <bool Finite>
+  __device__ float block_most() const {
+    float most = fmaxf(largest<Finite>(even), largest<Finite>(odd));
 #pragma unroll
-    for (int d = 1; d < kLanes; d *= 2) amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, d));
-    return amax;
+    for (int d = 1; d < kLanes; d *= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
+    return most;
+  }
+  // Of the finite numbers. By all lanes of a warp.
+  __device__ float block_amax() const {
+    const float most = block_most<false>();
+    return __any_sync(0xffffffffu, most > FLT_MAX) ? block_most<true>() : most;
   }
   __device__ uint4 codes(float inverse) const {
     return make_uint4(ptx::f16_of_codes(ptx::pack_e4m3(even.x * inverse, odd.x * inverse)),
@@ -257,8 +290,7 @@ struct HalfChunk {
 
 // Rows of the intermediate of a stretch, quantised. A thread asks for several pieces before it uses the first. The two
 // K blocks of a warp go on together.
-template <Format F>
-__device__ inline void fetch_h_fp8(const Block& b, std::int32_t first_place, std::int32_t rows) {
+__device__ inline void fetch_h_block(const Block& b, std::int32_t first_place, std::int32_t rows) {
   constexpr std::int32_t kAhead = 4;
   const DecodeArgs& a = b.k.a;
   const std::int32_t k_blocks = b.k.sides[1].k_blocks, blocks = rows * k_blocks;  // K blocks of all rows
@@ -269,41 +301,96 @@ __device__ inline void fetch_h_fp8(const Block& b, std::int32_t first_place, std
 #pragma unroll 1
   for (std::int32_t first = ptx::this_thread() / HalfChunk::kLanes; first / 2 * 2 < blocks; first += kStep * kAhead) {
     HalfChunk piece[kAhead];
+    bool all;
+    do {
+      all = true;
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      const std::int32_t n = first + j * kStep;
-      piece[j].load(a, from + n * 128, n - by.quotient(n) * k_blocks, c, n < blocks);
-    }
+      for (int j = 0; j < kAhead; ++j) {
+        const std::int32_t n = first + j * kStep;
+        piece[j].load(a, from + n * 128, n - by.quotient(n) * k_blocks, c, n < blocks);
+      }
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) all = all && written(piece[j].even) && written(piece[j].odd);
+    } while (!all);
+    __syncwarp();
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
       const std::int32_t n = first + j * kStep, row = by.quotient(n), kb = n - row * k_blocks;
       if (n / 2 * 2 >= blocks) break;
-      float inverse = F == Format::fp8_tensor ? __fdiv_rn(1.0f, a.h_static_scale) : 0.0f;
-      float scale = 0.0f;
-      if constexpr (F == Format::fp8_block) {
-        scale = __fdiv_rn(fmaxf(piece[j].block_amax(), kGroupAmaxFloor), kE4m3Largest);
-        inverse = __fdiv_rn(1.0f, scale);
-      }
+      const float scale = __fdiv_rn(fmaxf(piece[j].block_amax(), kGroupAmaxFloor), kE4m3Largest);
+      const float inverse = __fdiv_rn(1.0f, scale);
       if (n >= blocks) continue;
       unsigned char* to = b.shared + row * b.k.s.h_stride;
-      if (F == Format::fp8_block && c == 0) reinterpret_cast<float*>(to + k_blocks * 256)[kb] = scale;
+      if (c == 0) reinterpret_cast<float*>(to + k_blocks * 256)[kb] = scale;
       *reinterpret_cast<uint4*>(to + kb * 256 + c * 16) = piece[j].codes(inverse);
     }
   }
 }
 
-__device__ inline void fetch_h_bf16(const Block& b, std::int32_t first_place, std::int32_t rows) {
-  const DecodeArgs& a = b.k.a;
-  const std::int32_t vectors = b.k.sides[1].k_blocks * 8, total = rows * vectors;
-#pragma unroll 2
-  for (std::int32_t i = ptx::this_thread(); i < total; i += kDecodeThreads) {
-    const std::int32_t row = b.k.s.by_k_blocks2.quotient(i / 8), v = i - row * vectors;
-    const auto* from = static_cast<const uint4*>(a.h) + std::int64_t{first_place + row} * vectors + v;
-    auto* to = reinterpret_cast<uint4*>(b.shared + row * b.k.s.h_stride) + v;
-    if (v * 8 < a.shape.intermediate) {
-      ptx::copy_ahead(to, from);
+// 16 bytes of a row of the intermediate: bf16 numbers, or codes in the order of the packed weights.
+template <Format F>
+struct Vector {
+  uint4 v = make_uint4(0, 0, 0, 0);
+  std::uint32_t here = 0;  // bits of a word that hold features in front of I
+
+  __device__ void seek(const DecodeArgs& a, std::int32_t c) {
+    if constexpr (F == Format::bf16) {
+      here = c * 8 < a.shape.intermediate ? ~0u : 0u;
     } else {
-      *to = make_uint4(0, 0, 0, 0);
+      const std::int32_t feature = c / 4 * 64 + c % 4 * 8;
+      here = (feature < a.shape.intermediate ? 0x00ff00ffu : 0u) |
+             (feature + 32 < a.shape.intermediate ? 0xff00ff00u : 0u);
+    }
+  }
+  __device__ void load(const uint4* from) {
+    if (here != 0) v = ptx::load_relaxed_vector(from);
+  }
+  __device__ static std::uint32_t unwritten(std::uint32_t word) {
+    return F == Format::bf16 ? __vcmpeq2(word, ~0u) : __vcmpeq4(word, ~0u);
+  }
+  __device__ bool written() const {
+    return ((unwritten(v.x) | unwritten(v.y) | unwritten(v.z) | unwritten(v.w)) & here) == 0;
+  }
+  __device__ void store(unsigned char* row, std::int32_t c) const {
+    const uint4 w = make_uint4(v.x & here, v.y & here, v.z & here, v.w & here);
+    auto* to = reinterpret_cast<uint4*>(row);
+    if constexpr (F == Format::bf16) {
+      to[c] = w;
+    } else {
+      to[2 * c] = f16_of_eight(w.x, w.y);
+      to[2 * c + 1] = f16_of_eight(w.z, w.w);
+    }
+  }
+};
+
+// Rows of the intermediate of a stretch, as they are; zeros behind I.
+template <Format F>
+__device__ inline void fetch_h_vectors(const Block& b, std::int32_t first_place, std::int32_t rows) {
+  constexpr std::int32_t kAhead = 3;
+  const std::int32_t vectors = b.k.sides[1].k_blocks * 8, total = rows * vectors;
+  const auto* from = static_cast<const uint4*>(b.k.a.h) + std::int64_t{first_place} * vectors;
+#pragma unroll 1
+  for (std::int32_t first = ptx::this_thread(); first < total; first += kAhead * kDecodeThreads) {
+    Vector<F> piece[kAhead];
+    std::int32_t row[kAhead], c[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      const std::int32_t i = first + j * kDecodeThreads;
+      row[j] = b.k.s.by_k_blocks2.quotient(i / 8);
+      c[j] = i - row[j] * vectors;
+      if (i < total) piece[j].seek(b.k.a, c[j]);
+    }
+    bool all;
+    do {
+      all = true;
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) piece[j].load(from + first + j * kDecodeThreads);
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) all = all && piece[j].written();
+    } while (!all);
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      if (first + j * kDecodeThreads < total) piece[j].store(b.shared + row[j] * b.k.s.h_stride, c[j]);
     }
   }
 }
@@ -322,12 +409,12 @@ __device__ __forceinline__ Places places_of(const Block& b, std::int32_t round) 
 // The rows of the intermediate of a stretch of FC2; complete after ptx::copies_wait() and a barrier.
 template <Format F>
 __device__ inline void fetch_h(const Block& b, const Places& p) {
-  const std::int32_t first_place = p.first, rows = p.count, thread = ptx::this_thread();
-  if (thread < rows) b.t.row_at[first_place + thread] = thread * b.k.s.h_stride;
-  if constexpr (F == Format::bf16) {
-    fetch_h_bf16(b, first_place, rows);
+  const std::int32_t first_place = p.first, rows = p.count;
+  set_columns(b, [&](std::int32_t place) { return (place - first_place) * b.k.s.h_stride; });  // of others: not used
+  if constexpr (F == Format::fp8_block) {
+    fetch_h_block(b, first_place, rows);
   } else {
-    fetch_h_fp8<F>(b, first_place, rows);
+    fetch_h_vectors<F>(b, first_place, rows);
   }
 }
 

@@ -26,50 +26,42 @@ struct Unit {
 };
 
 // The units of a warp on their way or waiting to be used, first in, first out.
-template <Format F>
 struct Ring {
-  static constexpr std::uint32_t kSlot = slot_bytes(F);
-  std::uint32_t fill, fill_barrier, use, use_barrier;  // shared addresses
-  std::uint32_t end, bytes, barrier_bytes;             // of the ring
-  std::uint32_t low, high;                             // of the lane's chunks in a unit
+  std::uint32_t use, use_barrier;  // shared addresses of the first unit
+  std::uint32_t begin, end, barriers;
   std::uint32_t parity = 0;
-  std::int32_t room;  // units that may be put
+  std::int32_t units, room;  // places, and those that are free
+  std::uint32_t low, high;   // of the lane's chunks in a unit
   bool leads;
 
-  __device__ explicit Ring(const Block& b) : room(b.k.s.units) {
-    const std::uint32_t lane = ptx::this_thread() % 32, warp = ptx::this_thread() / 32;
-    const std::uint32_t base = ptx::shared_address(b.shared);
-    barrier_bytes = room * 8;
-    bytes = room * kSlot;
-    fill = use = base + b.k.s.ring + warp * bytes;
-    fill_barrier = use_barrier = base + b.k.s.barriers + warp * barrier_bytes;
-    end = fill + bytes;
-    const std::uint32_t row = row_of_lane();
+  __device__ explicit Ring(const Block& b) : units(b.k.s.units), room(b.k.s.units) {
+    const std::uint32_t lane = ptx::this_thread() % 32, warp = this_warp();
+    const std::uint32_t base = ptx::shared_address(b.shared), row = row_of_lane();
+    use = begin = base + b.k.s.ring + warp * units * kUnitBytes;
+    end = begin + units * kUnitBytes;
+    use_barrier = barriers = base + b.k.s.barriers + warp * units * 8;
     low = row * kBlockBytes + (((lane % 4) ^ row) * 16);
     high = low ^ 64;
     leads = lane == 0;
-    if (lane < static_cast<std::uint32_t>(room)) ptx::mbarrier_init(fill_barrier + 8 * lane, 1);
+    if (lane < static_cast<std::uint32_t>(units)) ptx::mbarrier_init(barriers + 8 * lane, 1);
     ptx::fence_mbarrier_init();
     __syncwarp();
   }
 
-  // Only where there is room.
-  __device__ void put(const std::uint8_t* unit, std::uint32_t unit_bytes, const float* scales) {
+  // Into a place that is free.
+  __device__ void put(std::uint32_t place, std::uint32_t barrier, const std::uint8_t* unit,
+                      std::uint32_t unit_bytes) const {
     if (leads) {
-      ptx::mbarrier_arrive_expect(fill_barrier, unit_bytes + (F == Format::fp8_block ? kUnitScaleBytes : 0));
-      ptx::bulk_load(fill, unit, unit_bytes, fill_barrier);
-      if constexpr (F == Format::fp8_block) ptx::bulk_load(fill + kUnitBytes, scales, kUnitScaleBytes, fill_barrier);
+      ptx::mbarrier_arrive_expect(barrier, unit_bytes);
+      ptx::bulk_load(place, unit, unit_bytes, barrier);
     }
-    --room;
-    step(fill, fill_barrier);
   }
-
-  __device__ void step(std::uint32_t& at, std::uint32_t& barrier) const {
-    at += kSlot;
-    barrier += 8;
-    if (at != end) return;
-    at -= bytes;
-    barrier -= barrier_bytes;
+  // Behind all others; only where there is room.
+  __device__ void put_last(const std::uint8_t* unit, std::uint32_t unit_bytes) {
+    std::uint32_t place = use + (units - room) * kUnitBytes;
+    if (place >= end) place -= end - begin;
+    put(place, barriers + (place - begin) / (kUnitBytes / 8), unit, unit_bytes);
+    --room;
   }
 
   // The first unit, once it is there.
@@ -82,38 +74,87 @@ struct Ring {
     u.row8[1] = ptx::shared_vector(use + high + kChunkRows * kBlockBytes);
     return u;
   }
-
-  // Gives its place free, when all lanes have used what they read.
-  __device__ void drop() {
-    __syncwarp();
-    step(use, use_barrier);
-    if (use + bytes == end) parity ^= 1;
-    ++room;
+  // To the next unit; all lanes have used what they read of this one.
+  __device__ void step() {
+    use += kUnitBytes;
+    use_barrier += 8;
+    if (use != end) return;
+    use = begin;
+    use_barrier = barriers;
+    parity ^= 1;
   }
 
-  __device__ void clear(std::int32_t size) {
+  __device__ void clear() {
 #pragma unroll 1
-    while (room < size) {
+    while (room < units) {
       wait();
-      drop();
+      __syncwarp();
+      step();
+      ++room;
     }
   }
 };
 
-// Where a warp loads next.
+// fp8_block: the weight scales of a warp's units, a unit a lane, 32 units at a time: those of rows 0-7 and of rows
+// 8-15. Asked for long before they are used: those of a stretch when its first weights are, the next 32 when 32 begin.
 template <Format F>
+struct WeightScales {
+  float2 now, later, first;  // `first` = of the next stretch
+
+  __device__ static float2 load(const Block& b, const Stretch& p, std::int32_t unit) {
+    const DecodeSide& s = b.k.sides[p.side];
+    const std::int32_t item = (p.side == 0 ? b.k.s.by_k_blocks1 : b.k.s.by_k_blocks2).quotient(unit);
+    const Item i = b.item(p, item);
+    const std::int32_t record = i.row / kRecordRows, half = p.side == 0 ? 0 : record % kTileRecords / 2 * 2;
+    const std::int32_t tile = b.t.expert[i.chunk] * s.tiles + record / kTileRecords;
+    const std::int64_t at = (std::int64_t{tile} * p.k_blocks + unit - item * p.k_blocks) * 4 + half;
+    return __ldg(reinterpret_cast<const float2*>(s.block_scale + at));
+  }
+  // Of the units [from, end).
+  __device__ static float2 some(const Block& b, const Stretch& p, std::int32_t from, std::int32_t end) {
+    const std::int32_t unit = from + static_cast<std::int32_t>(ptx::this_thread() % 32);
+    return unit < end ? load(b, p, unit) : float2{};
+  }
+  // Before a stretch, of which the warp has these units.
+  __device__ void ask(const Block& b, const Stretch& p, const Range& units) {
+    if constexpr (F == Format::fp8_block) first = some(b, p, units.begin, units.end);
+  }
+  __device__ void begin(const Block& b, const Stretch& p, const Range& units) {
+    if constexpr (F == Format::fp8_block) {
+      now = first;
+      if (units.count() > 32) later = some(b, p, units.begin + 32, units.end);
+    }
+  }
+  // Before unit n of them. Returns how many follow until this is needed again.
+  __device__ std::int32_t reach(const Block& b, const Stretch& p, const Range& units, std::int32_t n) {
+    if constexpr (F != Format::fp8_block) return units.count();
+    if (n % 32 == 0 && n > 0) {
+      now = later;
+      if (n + 32 < units.count()) later = some(b, p, units.begin + n + 32, units.end);
+    }
+    return 32 - n % 32;
+  }
+  __device__ float2 of(std::int32_t n) const {
+    if constexpr (F != Format::fp8_block) return {};
+    return {__shfl_sync(0xffffffffu, now.x, n), __shfl_sync(0xffffffffu, now.y, n)};  // modulo 32
+  }
+};
+
+// Where a warp loads next.
 struct Cursor {
   std::int32_t side = 0, k_blocks = 0, unit_bytes = 0;
   Item item = {};
   std::int32_t kb = 0;
   std::int32_t left = 0;  // units
   const std::uint8_t* at = nullptr;
-  const float* scale = nullptr;
   std::int32_t step = 0;  // bytes from a K block to the next
 
   Part begun = {};  // of the stretch
 
   __device__ void begin(const Block& b, const Stretch& p) {
+    begun = {};
+    left = 0;
+    if (p.items == 0) return;
     begun = b.part(p);
     left = begun.units;
     if (left == 0) return;
@@ -127,29 +168,31 @@ struct Cursor {
 
   __device__ void seek(const Block& b) {
     const DecodeSide& s = b.k.sides[side];
-    const std::int32_t expert = b.t.expert[item.chunk];
+    const std::int32_t expert = uniform(b.t.expert[item.chunk]);
     const std::uint32_t row = item.row, record = row / kRecordRows, tile = record / kTileRecords;
     const std::int32_t in_tile = min(kTileRecords, s.records - static_cast<std::int32_t>(tile) * kTileRecords);
     step = in_tile * kRecordBytes;
     at = s.weights + expert * s.expert_bytes + std::int64_t{s.k_blocks} * (tile * kTileRecords * kRecordBytes) +
          std::int64_t{kb} * step + record % kTileRecords * kRecordBytes + row % kRecordRows * kBlockBytes;
-    if constexpr (F == Format::fp8_block) {
-      scale = s.block_scale + ((std::int64_t{expert} * s.tiles + tile) * s.k_blocks + kb) * 4;
-    }
   }
 
-  // As many units as there are and the ring has room for.
-  __device__ void fill(const Block& b, Ring<F>& ring) {
+  // After `count` units, at most those of this item.
+  __device__ void pass(const Block& b, std::int32_t count) {
+    left -= count;
+    kb += count;
+    if (kb < k_blocks) return;
+    kb = 0;
+    b.to_next(item, side);
+    if (left > 0) seek(b);
+  }
+
+  // As many units as there are and the ring has room for, but for `spare`.
+  __device__ void fill(const Block& b, Ring& ring, std::int32_t spare) {
 #pragma unroll 1
-    while (left > 0 && ring.room > 0) {
-      ring.put(at, unit_bytes, scale);
-      --left;
+    while (left > 0 && ring.room > spare) {
+      ring.put_last(at, unit_bytes);
       at += step;
-      if constexpr (F == Format::fp8_block) scale += 4;
-      if (++kb < k_blocks) continue;
-      kb = 0;
-      b.to_next(item, side);
-      if (left > 0) seek(b);
+      pass(b, 1);
     }
   }
 };
@@ -159,24 +202,23 @@ template <Format F>
 struct Sums {
   float acc[4] = {};
   Item item;
-  std::int32_t kb;
   std::uint32_t operand;         // shared address of what this lane multiplies next
   std::uint32_t scale0, scale1;  // fp8_block: of its two columns
-  std::uint32_t scale_at = 0;    // fp8_block: of the scales of a unit, the first that counts
 
-  __device__ void seek(const Block& b, const Stretch& p) {
+  float* to;  // where the sum of item 0 of the stretch goes
+
+  __device__ explicit Sums(const Block& b)
+      : to(b.partials() + this_warp() * kPartialFloats + row_of_lane() * kChunkRows + ptx::this_thread() % 4 * 2) {}
+
+  __device__ void seek(const Block& b, const Stretch& p, std::int32_t kb) {
     const std::int32_t g = ptx::this_thread() % 32 / 4, t = ptx::this_thread() % 4;
-    const std::int32_t first = b.t.first[item.chunk], last = b.t.rows[item.chunk] - 1;
-    const std::uint32_t rows = ptx::shared_address(b.shared);
-    operand = rows + b.t.row_at[first + min(g, last)] + t * (F == Format::bf16 ? 16 : 32);
+    const std::uint32_t* columns = b.t.column_at[item.chunk];
+    operand = columns[g] + t * (F == Format::bf16 ? 16 : 32) + kb * (F == Format::bf16 ? 128 : 256);
     if constexpr (F == Format::fp8_block) {
-      scale0 = rows + b.t.row_at[first + min(2 * t, last)] + p.k_blocks * 256;
-      scale1 = rows + b.t.row_at[first + min(2 * t + 1, last)] + p.k_blocks * 256;
-      if (p.side == 1) scale_at = item.row / kRecordRows % kTileRecords / 2 * 8;
+      const uint2 two = *reinterpret_cast<const uint2*>(columns + 2 * t);
+      scale0 = two.x + p.k_blocks * 256 + kb * 4;
+      scale1 = two.y + p.k_blocks * 256 + kb * 4;
     }
-    operand += kb * (F == Format::bf16 ? 128 : 256);
-    scale0 += kb * 4;
-    scale1 += kb * 4;
   }
 
   __device__ void add_bf16(const Unit& u) {
@@ -191,12 +233,12 @@ struct Sums {
 
   __device__ static void add_word(float (&chain)[4], std::uint32_t w0, std::uint32_t w8, std::uint32_t x0,
                                   std::uint32_t x1) {
-    ptx::mma_f16(chain, ptx::f16_of_codes(w0), ptx::f16_of_codes(w8), ptx::f16_of_codes(w0 >> 16),
-                 ptx::f16_of_codes(w8 >> 16), x0, x1);
+    ptx::mma_f16(chain, ptx::f16_of_codes(w0), ptx::f16_of_codes(w8), ptx::f16_of_high_codes(w0),
+                 ptx::f16_of_high_codes(w8), x0, x1);
   }
 
   // The products of a K block are two chains, so that one does not wait for itself; their sum goes into the fp32 sum.
-  __device__ void add_fp8(const Unit& u, std::uint32_t unit) {
+  __device__ void add_fp8(const Unit& u, float2 w) {
     float chain[4] = {}, other[4] = {};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -211,12 +253,10 @@ struct Sums {
     operand += 2 * kBlockBytes;
     if constexpr (F == Format::fp8_block) {
       const float x0 = ptx::shared_float(scale0), x1 = ptx::shared_float(scale1);
-      const float w0 = ptx::shared_float(unit + kUnitBytes + scale_at),
-                  w8 = ptx::shared_float(unit + kUnitBytes + scale_at + 4);
-      acc[0] = fmaf(chain[0], x0 * w0, acc[0]);
-      acc[1] = fmaf(chain[1], x1 * w0, acc[1]);
-      acc[2] = fmaf(chain[2], x0 * w8, acc[2]);
-      acc[3] = fmaf(chain[3], x1 * w8, acc[3]);
+      acc[0] = fmaf(chain[0], x0 * w.x, acc[0]);
+      acc[1] = fmaf(chain[1], x1 * w.x, acc[1]);
+      acc[2] = fmaf(chain[2], x0 * w.y, acc[2]);
+      acc[3] = fmaf(chain[3], x1 * w.y, acc[3]);
       scale0 += 4;
       scale1 += 4;
     } else {
@@ -225,73 +265,141 @@ struct Sums {
     }
   }
 
-  __device__ void add(const Ring<F>& ring) {
+  __device__ void add(const Unit& u, float2 scales) {
     if constexpr (F == Format::bf16) {
-      add_bf16(ring.read());
+      add_bf16(u);
     } else {
-      add_fp8(ring.read(), ring.use);
+      add_fp8(u, scales);
     }
   }
 
   // Leaves the sum of this warp for item i: [16 rows][8 columns].
   __device__ void leave(const Block& b, std::int32_t i, bool from_start, bool to_end) {
-    const std::int32_t warp = ptx::this_thread() / 32;
-    float* to = b.partials() + (i + warp) * kPartialFloats + row_of_lane() * kChunkRows + ptx::this_thread() % 4 * 2;
-    *reinterpret_cast<float2*>(to) = make_float2(acc[0], acc[1]);
-    *reinterpret_cast<float2*>(to + 8 * kChunkRows) = make_float2(acc[2], acc[3]);
+    float* at = to + i * kPartialFloats;
+    *reinterpret_cast<float2*>(at) = make_float2(acc[0], acc[1]);
+    *reinterpret_cast<float2*>(at + 8 * kChunkRows) = make_float2(acc[2], acc[3]);
 #pragma unroll
     for (float& a : acc) a = 0.0f;
     if (ptx::this_thread() % 32 != 0) return;
-    if (from_start) b.t.first_warp[i] = static_cast<std::uint8_t>(warp);
-    if (to_end) b.t.last_warp[i] = static_cast<std::uint8_t>(warp);
+    const auto warp = static_cast<std::uint8_t>(ptx::this_thread() / 32);
+    if (from_start) b.t.first_warp[i] = warp;
+    if (to_end) b.t.last_warp[i] = warp;
   }
 };
+
+// What a warp is streaming.
+template <Format F>
+struct Stream {
+  Ring ring;
+  Cursor cursor;
+  WeightScales<F> scales;
+
+  __device__ explicit Stream(const Block& b) : ring(b) {}
+  __device__ void begin(const Block& b, const Stretch& p) {
+    cursor.begin(b, p);
+    scales.ask(b, p, cursor.begun.range(p));
+  }
+  // For the first ones, before x is there.
+  __device__ void ask(const Block& b, const Stretch& p) {
+    begin(b, p);
+    cursor.fill(b, ring, max(ring.units - kFirstUnits, 0));
+  }
+  // Forgets what was asked for.
+  __device__ void clear() {
+    ring.clear();
+    cursor = {};
+  }
+};
+
+// `count` units, all of one item; into each place that becomes free the next one of the cursor, if `refill`. What is
+// decided once for all of them is decided outside: in fp8 the instructions of this loop limit the kernel (100, a third
+// of them conversions).
+template <Format F>
+__device__ __forceinline__ void stream_units(Stream<F>& s, Sums<F>& sums, std::int32_t first, std::int32_t count,
+                                             bool refill) {
+#pragma unroll 1
+  for (std::int32_t n = first; n < first + count; ++n) {
+    const float2 scales = s.scales.of(n);
+    s.ring.wait();
+    sums.add(s.ring.read(), scales);
+    __syncwarp();
+    if (refill) {
+      s.ring.put(s.ring.use, s.ring.use_barrier, s.cursor.at, s.cursor.unit_bytes);
+      s.cursor.at += s.cursor.step;
+    }
+    s.ring.step();
+  }
+}
 
 // The units of a stretch that are this warp's, some of which are in the ring already. As soon as all are, those of the
 // next stretch follow, which `next` gives.
 template <Format F, class Next>
-__device__ __forceinline__ void stream_stretch(const Block& b, const Stretch& p, Next next, Cursor<F>& cursor,
-                                               Ring<F>& ring) {
-  Sums<F> sums;
-  std::int32_t left = cursor.begun.units, i = cursor.begun.item;
-  bool from_start = cursor.begun.kb == 0, begun = false;
-  if (left > 0) {
+__device__ __forceinline__ void stream_stretch(const Block& b, const Stretch& p, Next next, Stream<F>& s) {
+  Sums<F> sums(b);
+  const Range units = s.cursor.begun.range(p);
+  std::int32_t n = 0, i = s.cursor.begun.item, kb = s.cursor.begun.kb;
+  bool from_start = kb == 0, begun = false;
+  s.scales.begin(b, p, units);
+  if (units.count() > 0) {
     sums.item = b.item(p, i);
-    sums.kb = cursor.begun.kb;
-    sums.seek(b, p);
+    sums.seek(b, p, kb);
   }
 #pragma unroll 1
   for (;;) {
-    if (!begun && cursor.left == 0) {
-      cursor.begin(b, next());
+    if (!begun && s.cursor.left == 0) {
+      s.begin(b, next());
       begun = true;
     }
-    cursor.fill(b, ring);
-    if (left == 0) break;
-    ring.wait();
-    sums.add(ring);
-    ring.drop();
-    --left;
-    const bool item_ends = ++sums.kb == p.k_blocks;
-    if (!item_ends && left > 0) continue;
+    s.cursor.fill(b, s.ring, 0);
+    if (n == units.count()) break;
+    // The ring is full, or there is nothing to put.
+    const bool refill = s.cursor.left > 0;
+    std::int32_t count = min(min(p.k_blocks - kb, units.count() - n), s.scales.reach(b, p, units, n));
+    if (refill) count = min(count, min(s.cursor.k_blocks - s.cursor.kb, s.cursor.left));
+    stream_units(s, sums, n, count, refill);
+    if (refill) {
+      s.cursor.pass(b, count);
+    } else {
+      s.ring.room += count;
+    }
+    n += count;
+    kb += count;
+    const bool item_ends = kb == p.k_blocks;
+    if (!item_ends && n < units.count()) continue;
     sums.leave(b, i, from_start, item_ends);
-    if (left == 0) continue;
-    sums.kb = 0;
+    if (n == units.count()) continue;
+    kb = 0;
     from_start = true;
     ++i;
     b.to_next(sums.item, p.side);
-    sums.seek(b, p);
+    sums.seek(b, p, kb);
   }
 }
 
-// The sum over K of element `at` of item i's partial sums, in ascending order of K.
-__device__ __forceinline__ float whole_sum(const Block& b, std::int32_t i, std::int32_t at) {
-  const std::int32_t first = b.t.first_warp[i], last = b.t.last_warp[i];
-  const float* from = b.partials() + i * kPartialFloats + at;
-  float sum = from[first * kPartialFloats];
+// The sums over K of elements at, at + step, ... of item i's partial sums, each in ascending order of K.
+template <int Count>
+__device__ __forceinline__ void whole_sums(const Block& b, std::int32_t i, std::int32_t at, std::int32_t step,
+                                           float (&sums)[Count]) {
+  constexpr std::int32_t kAhead = 4;  // warps
+  const std::int32_t first = b.t.first_warp[i], more = b.t.last_warp[i] - first;
+  const float* from = b.partials() + (i + first) * kPartialFloats + at;
+#pragma unroll
+  for (int c = 0; c < Count; ++c) sums[c] = from[c * step];
 #pragma unroll 1
-  for (std::int32_t w = first + 1; w <= last; ++w) sum += from[w * kPartialFloats];
-  return sum;
+  for (std::int32_t done = 0; done < more; done += kAhead) {
+    float part[kAhead][Count];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      from += kPartialFloats;
+#pragma unroll
+      for (int c = 0; c < Count; ++c) part[j][c] = done + j < more ? from[c * step] : 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+#pragma unroll
+      for (int c = 0; c < Count; ++c) sums[c] = done + j < more ? sums[c] + part[j][c] : sums[c];
+    }
+  }
 }
 
 }  // namespace sluice::cuda::sm90

@@ -60,12 +60,8 @@ __host__ __device__ constexpr std::int32_t rounds_of(std::int32_t items, std::in
 
 // Weights come through a ring of units for each warp.
 inline constexpr std::int32_t kUnitBytes = kGroupRows * kBlockBytes;
-inline constexpr std::int32_t kUnitScaleBytes = 16;  // fp8_block: the four scales of a row tile and K block
-inline constexpr std::int32_t kMostUnits = 3, kLeastUnits = 2;
-
-constexpr std::int32_t slot_bytes(Format format) {
-  return kUnitBytes + (format == Format::fp8_block ? kUnitScaleBytes : 0);
-}
+inline constexpr std::int32_t kMostUnits = 4, kLeastUnits = 2;  // bf16 has three, and is no faster with four
+inline constexpr std::int32_t kFirstUnits = 3;                  // asked for before x is there, which comes behind them
 
 // What the kernel's sizes are for a shape, a batch and a GPU; `bytes` = 0 where they do not fit.
 struct DecodeSizes {
@@ -86,7 +82,7 @@ struct DecodeSizes {
   Divisor by_most2, by_less2;  // most2 and one less: items of FC2 a chunk in a block
 };
 
-inline constexpr std::int32_t kDecodeSharedBytes = 225 * 1024;
+inline constexpr std::int32_t kDecodeSharedBytes = 224 * 1024;
 inline constexpr std::int32_t kTermBytes = 2 * kGroupRows * 4;  // scales, then biases of an item
 
 // A row: 16-bit operands, then the fp32 scales of its K blocks. Rows start in different halves of the banks.
@@ -101,7 +97,7 @@ constexpr double unevenness(std::int32_t n, std::int32_t parts) {
 }
 
 // Lays out shared memory with `units` in a ring and room for `h_rows` rows of the intermediate; false if too large.
-constexpr bool lay_out(DecodeSizes& s, Format format, std::int32_t tokens, std::int32_t routes, std::int32_t h_rows,
+constexpr bool lay_out(DecodeSizes& s, std::int32_t tokens, std::int32_t routes, std::int32_t h_rows,
                        std::int32_t units) {
   s.units = units;
   s.h_rows = h_rows;
@@ -111,7 +107,7 @@ constexpr bool lay_out(DecodeSizes& s, Format format, std::int32_t tokens, std::
   s.terms2 = s.terms1 + s.cap1 * kTermBytes;
   s.slots = s.terms2 + s.cap2 * kTermBytes;
   s.ring = static_cast<std::int32_t>(round_up(s.slots + 2 * routes * s.most2 * s.rows2, kBlockBytes));
-  s.barriers = s.ring + kDecodeWarps * units * slot_bytes(format);
+  s.barriers = s.ring + kDecodeWarps * units * kUnitBytes;
   s.bytes = s.barriers + kDecodeWarps * units * 8;
   return s.bytes <= kDecodeSharedBytes;
 }
@@ -141,10 +137,13 @@ constexpr DecodeSizes decode_sizes(const Shape& shape, std::int64_t tokens, std:
   s.by_top_k = Divisor::of(top_k);
   s.by_most2 = Divisor::of(s.most2);
   s.by_less2 = Divisor::of(s.most2 - 1);
-  if (lay_out(s, shape.format, t, r, r, kMostUnits)) return s;
-  for (std::int32_t units = kMostUnits; units >= kLeastUnits; --units) {
+  const std::int32_t most_units = shape.format == Format::bf16 ? kFirstUnits : kMostUnits;
+  for (std::int32_t units = most_units; units >= kFirstUnits; --units) {
+    if (lay_out(s, t, r, r, units)) return s;
+  }
+  for (std::int32_t units = kFirstUnits; units >= kLeastUnits; --units) {
     for (std::int32_t h_rows = r - 1; h_rows >= 1; --h_rows) {
-      if (lay_out(s, shape.format, t, r, h_rows, units)) return s;
+      if (lay_out(s, t, r, h_rows, units)) return s;
     }
   }
   s.bytes = 0;
