@@ -1,10 +1,14 @@
 // The kernel for a few tokens (cuda/sm90/decode.h) wherever it can run, also where the plan would not take it: against
 // the oracle, and blocks that start late.
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "cuda/device.h"
+#include "cuda/experts_hopper.h"
+#include "cuda/sm90/decode.h"
 #include "cuda/streams.h"
 #include "gpu/harness.h"
 #include "gpu/layer_case.h"
@@ -25,6 +29,17 @@ cuda::HopperOptions decode_options(int launches = 1) {
   o.decode = 1;
   o.decode_launches = launches;
   return o;
+}
+
+// The sizes that the kernel would take; `bytes` = 0 where it would not run, and a comparison would say nothing of it.
+cuda::sm90::DecodeSizes sizes_of(const LayerCase& c, std::int64_t tokens) {
+  const cuda::sm90::Shape shape{cuda::sm90_format(c.recipe), static_cast<std::int32_t>(c.hidden),
+                                static_cast<std::int32_t>(c.intermediate), c.experts};
+  return cuda::sm90::decode_sizes(shape, tokens, c.top_k, cuda::device_info(0).processors);
+}
+
+void expect_runs(Check& check, const LayerCase& c, std::int64_t tokens) {
+  check.expect(sizes_of(c, tokens).bytes != 0, "the kernel would not run: " + c.text());
 }
 
 // Up to 32 routes of layers of all kinds, with skipped ids, local ranges, padding and duplicates.
@@ -62,6 +77,7 @@ void strides(Check& check) {
     c.recipe = recipe;
     c.hidden = 400;
     c.top_k = 4;
+    expect_runs(check, c, kTokens);
     const LayerOnGpu layer(c, decode_options());
     const Batch host = batch_of(c, kTokens, RoutePattern::uniform, 3);
     const DeviceBatch batch(host);
@@ -112,6 +128,7 @@ void late_blocks(Check& check) {
     c.bias = true;
     const LayerOnGpu layer(c, decode_options());
     for (const std::int64_t tokens : {1, 8}) {
+      expect_runs(check, c, tokens);
       const DeviceBatch batch(batch_of(c, tokens, RoutePattern::zipf, 4));
       const auto expected = layer.run(batch);
       layer.compare(check, batch, expected, "in one launch");
@@ -134,6 +151,7 @@ void streams(Check& check) {
     c.intermediate = 768;
     c.experts = 16;
     c.top_k = 4;
+    expect_runs(check, c, 4);
     const LayerOnGpu few(c, decode_options()), many(c);
     for (const std::int64_t other : {2, 4096}) {
       const LayerOnGpu& second = other == 2 ? few : many;
@@ -163,6 +181,64 @@ void streams(Check& check) {
   }
 }
 
+// NaN of both signs and infinities in x. In the intermediate "not written" is a NaN, too: a block that took one for the
+// other would wait for ever. Other tokens have the bits that they have alone.
+void no_numbers(Check& check) {
+  constexpr std::int64_t kTokens = 4;
+  constexpr std::uint16_t kBits[] = {0x7fc0, 0xffff, 0x7f80, 0xff80};  // nan, -nan, inf, -inf
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c;
+    c.recipe = recipe;
+    c.hidden = 528;
+    c.intermediate = 400;
+    c.top_k = 4;
+    cuda::HopperOptions without;
+    without.decode = -1;
+    expect_runs(check, c, kTokens);
+    const LayerOnGpu layer(c, decode_options()), other(c, without);
+    Batch host = batch_of(c, kTokens, RoutePattern::uniform, 5);
+    const auto expected = layer.run(DeviceBatch(host));
+    for (const std::uint16_t bits : kBits) {
+      Batch changed = host;
+      std::memcpy(changed.hidden.data() + (c.hidden + 77) * 2, &bits, 2);  // of token 1
+      const DeviceBatch batch(changed);
+      const auto got = layer.run(batch), three = other.run(batch);
+      bool alike = true, others = true;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const bool mine = static_cast<std::int64_t>(i) / c.hidden == 1;
+        alike = alike && (!mine || (got[i] != got[i]) == (three[i] != three[i]));
+        others = others && (mine || got[i] == expected[i]);
+      }
+      const std::string what = std::to_string(bits) + ": " + c.text();
+      check.expect(alike, "NaN where the other kernels have numbers with " + what);
+      check.expect(others, "other tokens changed with " + what);
+    }
+  }
+}
+
+// An intermediate of which few rows fit in shared memory, so that chunks are small: FC1 of a block takes several
+// stretches, and FC2, too.
+void many_stretches(Check& check) {
+  constexpr std::int64_t kTokens = 32;
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c;
+    c.recipe = recipe;
+    c.hidden = 144;
+    c.intermediate = 16384;
+    c.experts = 1;
+    c.top_k = 1;
+    const cuda::sm90::DecodeSizes s = sizes_of(c, kTokens);
+    expect_runs(check, c, kTokens);
+    const std::int64_t chunks = (kTokens + s.chunk_rows - 1) / std::max(s.chunk_rows, 1);
+    check.expect(chunks * s.groups1 > std::int64_t{s.cap1} * s.shares, "FC1 takes one stretch: " + c.text());
+    const LayerOnGpu layer(c, decode_options()), late(c, decode_options(3));
+    const DeviceBatch batch(batch_of(c, kTokens, RoutePattern::uniform, 8));
+    const auto got = layer.run(batch);
+    layer.compare(check, batch, got, "many stretches");
+    check.expect(same_bits(late.run(batch), got), "3 launches: " + c.text());
+  }
+}
+
 void routes_output(Check& check) {
   const Facade facade(decode_options());
   for (const Recipe recipe : kRecipes) {
@@ -177,10 +253,9 @@ void routes_output(Check& check) {
 }  // namespace
 
 std::vector<Test> runner_decode_tests() {
-  return {{"decode: random shapes", random_shapes},
-          {"decode: strides", strides},
-          {"decode: late blocks", late_blocks},
-          {"decode: streams", streams},
+  return {{"decode: random shapes", random_shapes}, {"decode: strides", strides},
+          {"decode: late blocks", late_blocks},     {"decode: streams", streams},
+          {"decode: no numbers", no_numbers},       {"decode: many stretches", many_stretches},
           {"decode: routes", routes_output}};
 }
 
