@@ -63,7 +63,7 @@ bool decode_pays(const Shape& shape, std::int64_t tokens, std::int32_t top_k, st
                         (static_cast<double>(e.records1) * e.k_blocks1 + static_cast<double>(e.records2) * e.k_blocks2);
   // Experts with more rows than a chunk takes are read more than once.
   const double reads = std::ceil(local / active / decode_sizes(shape, tokens, top_k, sm_count).chunk_rows);
-  const double most_bytes = shape.format == Format::bf16 ? 180e6 : shape.format == Format::fp8_tensor ? 110e6 : 80e6;
+  const double most_bytes = shape.format == Format::bf16 ? 205e6 : shape.format == Format::fp8_tensor ? 180e6 : 90e6;
   return active * expert * reads <= most_bytes;
 }
 
