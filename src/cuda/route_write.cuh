@@ -214,9 +214,8 @@ __device__ inline void write_piece(const RouteArgs& a, const Chunk<Kind>& chunk,
 // What a warp loads before it writes the first of it.
 template <Source Kind>
 struct PieceBatch {
-  static constexpr int kPieces = Kind == Source::quantised ? 2 : 4;
+  static constexpr int kPieces = Kind == Source::bf16 ? 3 : 2;
   Chunk<Kind> chunk[kPieces];
-  float weight[kPieces];
   PieceRange::Place at[kPieces];
 
   __device__ void load(const RouteArgs& a, const PieceRange& range, std::uint32_t base, bool vector) {
@@ -232,9 +231,8 @@ struct PieceBatch {
       if constexpr (Kind == Source::codes) {
         chunk[i].load(a.codes + token * a.code_row_stride, a.width, column, vector);
       } else {
-        const InputRow x(a, token);
-        chunk[i].load(x.data, x.width, column, vector);
-        weight[i] = x.weight;
+        const auto* row = static_cast<const __nv_bfloat16*>(a.hidden) + token * a.hidden_row_stride;
+        chunk[i].load(row, a.width, column, vector);
       }
     }
   }
@@ -246,9 +244,10 @@ struct PieceBatch {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       if (base + i * warps >= range.end) break;
-      if (Kind != Source::codes && a.input_weights != nullptr) chunk[i].multiply(weight[i]);
+      const std::int64_t token = range.first_token + at[i].token;
+      if (Kind != Source::codes && a.input_weights != nullptr) chunk[i].multiply(a.input_weights[token]);
       const std::int32_t row = lane < a.plan.top_k ? rows[at[i].token * a.plan.top_k + lane] : -1;
-      write_piece<Kind>(a, chunk[i], range.first_token + at[i].token, at[i].group, row);
+      write_piece<Kind>(a, chunk[i], token, at[i].group, row);
     }
   }
 };
