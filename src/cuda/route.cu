@@ -236,15 +236,15 @@ __global__ void __launch_bounds__(kRouteMostThreads, 1) route_place(const __grid
   const PieceRange pieces = whole_tokens(a);
   const OwnRoutes own(a, m, pieces.first_token, pieces.first_token + pieces.tokens);
   write_input<Kind>(a, pieces, own.rows, [&] {
-    // route_count lets this kernel start once it has waited for the ids.
-    IdBatch ids;
-    ids.load(a, own.begin + 4 * threadIdx.x, own.end);
+    // route_count lets this kernel start once it has waited for the input.
     clear_counts(a, m);
     wait_for_previous_kernel();
     if (threadIdx.x == blockDim.x - 1) {
       forget_last_launch(a);
       let_experts_start();
     }
+    IdBatch ids;
+    ids.load(a, own.begin + 4 * threadIdx.x, own.end);
     const std::int32_t valid = valid_routes(a);
     for_routes(a, own.begin, own.end, ids, [&](std::int32_t r, const int4& four) {
       for_each_of(a, r, four, valid, [&](std::int32_t route, std::int32_t e) { own.keep(route, e); });

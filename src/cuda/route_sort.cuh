@@ -58,7 +58,7 @@ __device__ inline std::int32_t expert_of(const RouteArgs& a, std::int32_t id) {
 }
 
 // Up to four ids, then -1. Rare, and kept out of the way of the code that runs always.
-__device__ inline __noinline__ int4 load_ids_single(const std::int32_t* ids, std::int32_t left) {
+__device__ inline int4 load_ids_single(const std::int32_t* ids, std::int32_t left) {
   return {ids[0], left > 1 ? ids[1] : -1, left > 2 ? ids[2] : -1, left > 3 ? ids[3] : -1};
 }
 

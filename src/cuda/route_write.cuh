@@ -214,7 +214,7 @@ __device__ inline void write_piece(const RouteArgs& a, const Chunk<Kind>& chunk,
 // What a warp loads before it writes the first of it.
 template <Source Kind>
 struct PieceBatch {
-  static constexpr int kPieces = Kind == Source::bf16 ? 3 : 2;
+  static constexpr int kPieces = Kind == Source::quantised ? 2 : 3;
   Chunk<Kind> chunk[kPieces];
   PieceRange::Place at[kPieces];
 
