@@ -26,19 +26,24 @@ CpuEmbedding::CpuEmbedding(const QuantTensor& table, ThreadPool& pool)
   resident_bytes = dtype_bytes(dtype_, rows * cols);
   rows_ = host_buffer(static_cast<std::size_t>(resident_bytes));
   const std::vector<std::int64_t> pieces = packing_pieces(rows, resident_bytes, pool.size());
+  // One thread is given all pieces at once, which still must not keep the whole table mapped.
   pool.parallel_for(std::ssize(pieces) - 1, 1, [&](std::int64_t first, std::int64_t last, int) {
-    const std::int64_t begin = pieces[first], end = pieces[last], row_bytes = dtype_bytes(dtype_, cols);
-    take_huge_pages(rows_, static_cast<std::size_t>(begin * row_bytes), static_cast<std::size_t>(end * row_bytes));
-    for (std::int64_t r = begin; r < end; ++r) {
-      if (dtype_ == DType::bf16) {
-        const auto* from = static_cast<const std::uint16_t*>(table.codes.data) + r * table.codes.row_stride;
-        std::memcpy(rows_.as<std::uint16_t>() + r * cols, from, static_cast<std::size_t>(cols) * sizeof(std::uint16_t));
-      } else {
-        decode_row(table, r, rows_.as<float>() + r * cols);
-      }
-    }
-    release_rows(table, begin, end);
+    for (std::int64_t i = first; i < last; ++i) copy_rows(table, pieces[i], pieces[i + 1]);
   });
+}
+
+void CpuEmbedding::copy_rows(const QuantTensor& table, std::int64_t begin, std::int64_t end) {
+  const std::int64_t row_bytes = dtype_bytes(dtype_, cols);
+  take_huge_pages(rows_, static_cast<std::size_t>(begin * row_bytes), static_cast<std::size_t>(end * row_bytes));
+  for (std::int64_t r = begin; r < end; ++r) {
+    if (dtype_ == DType::bf16) {
+      const auto* from = static_cast<const std::uint16_t*>(table.codes.data) + r * table.codes.row_stride;
+      std::memcpy(rows_.as<std::uint16_t>() + r * cols, from, static_cast<std::size_t>(cols) * sizeof(std::uint16_t));
+    } else {
+      decode_row(table, r, rows_.as<float>() + r * cols);
+    }
+  }
+  release_rows(table, begin, end);
 }
 
 void CpuEmbedding::look_up(const std::int32_t* ids, const TensorView& out, const OpsKernels& kernels,

@@ -22,6 +22,8 @@ class CpuEmbedding final : public DenseWeight {
   void look_up(const std::int32_t* ids, const TensorView& out, const OpsKernels& kernels, ThreadPool& pool) const;
 
  private:
+  void copy_rows(const QuantTensor& table, std::int64_t begin, std::int64_t end);
+
   DType dtype_;
   Buffer rows_;  // [rows, cols] bf16 or f32
 };

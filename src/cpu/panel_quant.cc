@@ -36,6 +36,7 @@ void pack_block_scales(const PanelLayout& layout, const Rows& rows, float tensor
     to[2 * g + panel] = rows.count > 0 ? block_scale(s, rows.first, g * kScaledK) * tensor_scale : 0.0f;
   }
 }
+
 // Zeros for rows and columns that don't exist.
 void load_fp8(const Rows& rows, std::int64_t k, Block& block) {
   const MatrixView& c = rows.w.codes;

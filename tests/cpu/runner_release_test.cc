@@ -93,14 +93,18 @@ class Released {
   bool every_byte_once() const {
     return std::all_of(times_.begin(), times_.end(), [](int n) { return n == 1; });
   }
+  // What stays mapped until something is released.
+  double largest_share() const { return static_cast<double>(largest_) / static_cast<double>(times_.size()); }
 
  private:
   testing::Matrix& matrix_;
   std::vector<int> times_;
+  std::size_t largest_ = 0;
   std::mutex mutex_;
   PageRelease release_ = [this](const void* data, std::size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto first = static_cast<const std::byte*>(data) - matrix_.storage.data();
+    largest_ = std::max(largest_, bytes);
     for (std::size_t i = 0; i < bytes; ++i) ++times_.at(static_cast<std::size_t>(first) + i);
     std::memset(const_cast<void*>(data), 0xFF, bytes);
   };
@@ -115,6 +119,19 @@ TEST(DenseRelease, EveryByteOnce) {
   EXPECT_TRUE(released.every_byte_once());
   EXPECT_EQ(std::memcmp(got->pair(0).records, want->pair(0).records, static_cast<std::size_t>(want->layout.bytes())),
             0);
+}
+
+// However few threads there are, which are given more at a time the fewer they are.
+TEST(DenseRelease, NoWeightStaysMappedWhole) {
+  for (const int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    testing::Matrix weight = testing::random_matrix(32 * 64, 16, DType::bf16, 5), table = weight;
+    Released of_weight(weight), of_table(table);
+    make_dense(of_weight.weight(), Recipe::bf16, pool, line_kernels(Isa::scalar));
+    const CpuEmbedding embedding(of_table.weight(), pool);
+    EXPECT_LE(of_weight.largest_share(), 0.2) << threads << " threads";
+    EXPECT_LE(of_table.largest_share(), 0.2) << threads << " threads";
+  }
 }
 
 TEST(EmbeddingRelease, EveryByteOnce) {

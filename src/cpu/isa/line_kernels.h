@@ -1,7 +1,8 @@
 // The loops that turn rows of a file into lines of panels while loading, one table for each instruction set.
 //
-// Called by panel.cc and panel_quant.cc, from many threads, on the caller's memory. Permutations of bytes or nibbles:
-// every table writes the same bytes. As in gemm_kernels.h, units with wide instructions see nothing but plain data.
+// Called by the units that pack panels (panel*.cc), from many threads, on the caller's memory. Permutations of bytes or
+// nibbles: every table writes the same bytes. As in gemm_kernels.h, units with wide instructions see nothing but plain
+// data.
 #pragma once
 
 #include <cstddef>
