@@ -102,9 +102,9 @@ __device__ void write_few_tables(const RouteArgs& a, const FewRoutes& f, std::in
   if (a.row_token != nullptr && f.row >= 0) a.row_token[f.row] = lane;
 }
 
-// At most 32 routes: no warp waits for another one's work. What a warp needs from memory is on its way at once. Two
-// warps have no rows: one lets the next kernel start, which takes as long as a store to L2, and one, of block 0, writes
-// the tables.
+// At most 32 routes: a warp waits for nothing but that the last launch is forgotten. What it needs from memory is on
+// its way at once. Two warps have no rows: one lets the next kernel start, which takes as long as a store to L2, and
+// one, of block 0, writes the tables.
 template <bool Bf16>
 __global__ void __launch_bounds__(kRouteFewThreads + 64) route_few(const __grid_constant__ RouteArgs a) {
   const int lane = threadIdx.x % 32;

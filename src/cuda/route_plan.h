@@ -21,7 +21,7 @@ struct RoutePlan {
   std::int32_t experts = 0;      // E_local
   std::int32_t token_tile = 16;  // sm90::Plan::token_tile
   std::int32_t tile_unit = 8;    // sm90::token_tile_unit()
-  std::int32_t threads = 512;    // of a block
+  std::int32_t threads = 512;    // of a block, of the kernel for a few routes those that write rows
   std::int32_t blocks = 1;
   std::int64_t block_tokens = 0;  // whole tokens of each block but the last; 0 = an equal share of all K blocks
   bool few = false;               // one launch in which every warp sorts all routes in its registers

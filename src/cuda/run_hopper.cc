@@ -29,8 +29,8 @@ std::size_t workspace_bytes_of(RunSizes s) {
     bytes += Workspace::rounded_bytes(n) + sm90::kBlockBytes;
     return nullptr;
   });
-  // Fewer tokens may take several passes with more blocks than this many in one; the counts are small either way.
-  return bytes + static_cast<std::size_t>(s.shape.experts) * static_cast<std::size_t>(2 * s.processors) * 4;
+  // Fewer local experts may be counted by more blocks (route_plan.h); the counts are small either way.
+  return bytes + static_cast<std::size_t>(s.shape.experts) * static_cast<std::size_t>(s.processors) * 4;
 }
 
 bool writes_directly(const HopperExperts& experts, const RunArgs& run) {

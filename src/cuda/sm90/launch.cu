@@ -158,6 +158,7 @@ cudaError_t launch_experts(const ExpertArgs& a, cudaStream_t stream) {
   const bool curve = make_curve(a.activation, g.curve);
   if (a.shape.format == Format::fp8_tensor && a.h_static_scale <= 0.0f) return launch_in_three(a, g, curve, stream);
   g.run_first = a.phase != Phase::fc2;
+  if (!g.run_first) g.routes.published = nullptr;  // FC1 has counted items since
   g.run_second = a.phase != Phase::fc1;
   g.wait_ready = a.phase == Phase::both;
   return launch(a, g, curve, a.pdl, stream);

@@ -156,8 +156,8 @@ struct RouteTables {
   const TokenTile* tiles = nullptr;          // [max_tiles]
   std::int32_t max_tiles = 0;                // max_token_tiles() or more
   std::uint32_t* ready = nullptr;            // [max_tiles], zeroed by the routing kernel for every run
-  // [1], or nullptr: 0 when the GEMM kernel can start at the earliest, later 1 + *tile_count, which releases the
-  // tables: weights are then loaded while the routing kernel still writes rows.
+  // [1], or nullptr: 0, as is the last word of `ready`, when the GEMM kernel can start at the earliest, later
+  // 1 + *tile_count, which releases the tables: weights are then loaded while the routing kernel still writes rows.
   const std::uint32_t* published = nullptr;
 };
 

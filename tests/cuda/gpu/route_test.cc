@@ -232,7 +232,8 @@ void check_case(Check& check, const RouteCase& c, std::uint64_t seed) {
                "wrote outside of an array: " + c.text());
 }
 
-RouteCase random_case(Random& random) {
+// `large`: more routes than one launch takes.
+RouteCase random_case(Random& random, bool large) {
   constexpr std::int32_t kTiles[] = {8, 16, 32, 64, 128};
   RouteCase c;
   c.top_k = 1 + random.below(random.below(4) == 0 ? 32 : 8);
@@ -240,11 +241,13 @@ RouteCase random_case(Random& random) {
   c.experts = 1 + random.below(random.below(4) == 0 ? 600 : 40);
   c.first_slot = random.below(3) == 0 ? random.below(50) : 0;
   c.all_slots = c.first_slot + c.experts + random.below(2) * random.below(30);
-  c.width = 16 * (1 + random.below(20));
+  if (large) c.tokens = (66000 + random.below(14000)) / c.top_k;
+  c.width = 16 * (1 + random.below(large ? 4 : 20));
   c.form = static_cast<InputForm>(random.below(4));
   c.token_tile = kTiles[random.below(5)];
   c.valid = random.below(4) == 0 ? random.below(static_cast<std::int32_t>(c.tokens) + 3) : -1;
   c.weighted = random.below(3) == 0;
+  if (c.weighted && large) c.tokens *= c.top_k;
   if (c.weighted) c.top_k = 1;
   c.pattern = random.below(5) == 0 ? 1 + random.below(2) : 0;
   c.spare_columns = random.below(3) == 0 ? random.below(9) : 0;
@@ -255,7 +258,9 @@ RouteCase random_case(Random& random) {
 void random_cases(Check& check) {
   cuda::check(cuda::prepare_route(), "preparing R");
   Random random(11);
-  for (int i = 0; i < check.cases; ++i) check_case(check, random_case(random), 1000u + static_cast<std::uint64_t>(i));
+  for (int i = 0; i < check.cases; ++i) {
+    check_case(check, random_case(random, i % 25 == 24), 1000u + static_cast<std::uint64_t>(i));
+  }
   check.note(std::to_string(check.cases) + " random batches");
 }
 
@@ -282,7 +287,7 @@ void thresholds(Check& check) {
     check_case(check, c, static_cast<std::uint64_t>(tokens));
   }
   for (const std::int32_t experts : {1, 2, 31, 257, 2048, 6000, cuda::kRouteMostExperts}) {
-    for (const std::int64_t tokens : {7, 3000}) {
+    for (const std::int64_t tokens : {7, 3000, 17000}) {  // few, one launch, two
       RouteCase c;
       c.tokens = tokens;
       c.top_k = 4;
