@@ -31,20 +31,65 @@ cuda::HopperOptions decode_options(int launches = 1) {
   return o;
 }
 
-// The sizes that the kernel would take; `bytes` = 0 where it would not run, and a comparison would say nothing of it.
+// The sizes that the kernel would take; `bytes` = 0 where they do not fit.
 cuda::sm90::DecodeSizes sizes_of(const LayerCase& c, std::int64_t tokens) {
   const cuda::sm90::Shape shape{cuda::sm90_format(c.recipe), static_cast<std::int32_t>(c.hidden),
                                 static_cast<std::int32_t>(c.intermediate), c.experts};
   return cuda::sm90::decode_sizes(shape, tokens, c.top_k, cuda::device_info(0).processors);
 }
 
-void expect_runs(Check& check, const LayerCase& c, std::int64_t tokens) {
-  check.expect(sizes_of(c, tokens).bytes != 0, "the kernel would not run: " + c.text());
+// A workspace that is not marked as "not written", as a new array is.
+constexpr unsigned char kFill = 0x55;
+
+DeviceArray<std::byte> filled_workspace(const LayerOnGpu& layer, std::int64_t tokens) {
+  DeviceArray<std::byte> memory(static_cast<std::int64_t>(layer.runner->workspace_bytes(layer.problem, tokens)));
+  cuda::check(cudaMemset(memory.data(), kFill, memory.bytes()), "filling a workspace");
+  return memory;
+}
+
+// Starts a run into `out`, by `runner` in place of the layer's own if there is one.
+void start_run(const LayerOnGpu& layer, const DeviceBatch& batch, const DeviceArray<float>& out,
+               const DeviceArray<std::byte>& memory, Stream stream = {}, const Runner* runner = nullptr) {
+  Workspace workspace(memory.data(), memory.bytes());
+  RunArgs args = layer.run_args(batch, workspace);
+  args.sum = dense_view(out.data(), DType::f32, batch.tokens, batch.width);
+  args.stream = stream;
+  (runner != nullptr ? runner : layer.runner.get())->run(*layer.prepared, args);
+}
+
+// Whether the bytes equal to `value` are `count`, one behind the other.
+bool has_one_range(const std::vector<std::byte>& memory, unsigned char value, std::int64_t count) {
+  const auto begin = std::find(memory.begin(), memory.end(), std::byte{value});
+  const auto end = std::find_if(begin, memory.end(), [=](std::byte b) { return b != std::byte{value}; });
+  return end - begin == count && std::count(memory.begin(), memory.end(), std::byte{value}) == count;
+}
+
+// That the runner takes the kernel for this batch, where a comparison would else say nothing of it: the first launch
+// alone then leaves the flags 0, the whole intermediate all ones, and everything else as it was.
+void expect_runs(Check& check, const LayerOnGpu& layer, const DeviceBatch& batch) {
+  const LayerCase& c = layer.spec;
+  cuda::HopperOptions first = decode_options();
+  first.steps = 1;
+  const auto runner = cuda::make_hopper_runner(nullptr, first);
+  const DeviceArray<std::byte> memory = filled_workspace(layer, batch.tokens);
+  const DeviceArray<float> out(batch.tokens * batch.width);
+  start_run(layer, batch, out, memory, {}, runner.get());
+  cuda::check(cudaDeviceSynchronize(), "the first launch");
+  const std::vector<std::byte> left = memory.download();
+  const std::int64_t block = c.recipe == Recipe::bf16 ? 64 : 128;  // columns of the intermediate are padded to it
+  const std::int64_t element = c.recipe == Recipe::bf16 ? 2 : c.recipe == Recipe::fp8_block ? 4 : 1;
+  const std::int64_t ones = batch.tokens * c.top_k * ((c.intermediate + block - 1) / block * block) * element;
+  const auto zeros = static_cast<std::int64_t>(cuda::sm90::decode_flag_bytes(cuda::device_info(0).processors));
+  const auto kept = std::count(left.begin(), left.end(), std::byte{kFill});
+  check.expect(has_one_range(left, 0xFF, ones) && has_one_range(left, 0, zeros) &&
+                   kept + ones + zeros == static_cast<std::int64_t>(left.size()) && memory.intact(),
+               "the kernel would not run, or its scratch is not cleared: " + c.text());
 }
 
 // Up to 32 routes of layers of all kinds, with skipped ids, local ranges, padding and duplicates.
 void random_shapes(Check& check) {
   Random random(77);
+  int ran = 0;
   for (int i = 0; i < check.cases; ++i) {
     LayerCase c;
     c.recipe = kRecipes[i % 3];
@@ -64,9 +109,88 @@ void random_shapes(Check& check) {
     const std::int32_t valid = random.below(5) == 0 ? random.below(static_cast<std::int32_t>(tokens) + 1) : -1;
     const LayerOnGpu layer(c, decode_options(), slots);
     const DeviceBatch batch(host);
+    const bool fits = sizes_of(c, tokens).bytes != 0;  // a few do not
+    if (fits) expect_runs(check, layer, batch);
+    ran += fits ? 1 : 0;
     layer.compare(check, batch, layer.run(batch, valid, random.below(3) == 0), "random shape", kMostRoutes, valid);
   }
-  check.note(std::to_string(check.cases) + " shapes");
+  check.note(std::to_string(check.cases) + " shapes, of which " + std::to_string(ran) + " fit");
+}
+
+// More slots a token than the sum takes at a time.
+void many_slots(Check& check) {
+  Random random(78);
+  const int cases = std::max(check.cases / 6, 6);
+  for (int i = 0; i < cases; ++i) {
+    LayerCase c;
+    c.recipe = kRecipes[i % 3];
+    c.hidden = 16 * (4 + random.below(17));
+    c.intermediate = 16 * (8 + random.below(23));
+    c.top_k = 9 + random.below(kMostRoutes - 8);
+    c.experts = c.top_k + random.below(41 - c.top_k);
+    c.activation.kind = static_cast<ActivationKind>(random.below(8));
+    c.bias = random.below(2) == 0;
+    c.seed = static_cast<std::uint64_t>(i) + 1;
+    const std::int64_t tokens = 1 + random.below(kMostRoutes / c.top_k);
+    Batch host = batch_of(c, tokens, RoutePattern::uniform, c.seed);
+    skip_some(random, host, c.experts);
+    const LayerOnGpu layer(c, decode_options());
+    const DeviceBatch batch(host);
+    expect_runs(check, layer, batch);
+    layer.compare(check, batch, layer.run(batch, -1, random.below(3) == 0), "many slots");
+  }
+  check.note(std::to_string(cases) + " shapes");
+}
+
+// One token of many routes; of 31 and 32 the intermediate does not fit in shared memory at once.
+void one_token(Check& check) {
+  for (const Recipe recipe : kRecipes) {
+    for (const std::int32_t k : {16, 31, 32}) {
+      LayerCase c;
+      c.recipe = recipe;
+      c.hidden = 80;
+      c.intermediate = k == 16 ? 784 : 1792;
+      c.experts = 40;
+      c.top_k = k;
+      c.bias = true;
+      check.expect((sizes_of(c, 1).h_rows < k) == (k != 16), "rounds of FC2: " + c.text());
+      const LayerOnGpu layer(c, decode_options());
+      const DeviceBatch batch(batch_of(c, 1, RoutePattern::uniform, 9));
+      expect_runs(check, layer, batch);
+      layer.compare(check, batch, layer.run(batch), "one token");
+    }
+  }
+}
+
+// Runs that find the intermediate of the one before in their workspace.
+void reused_workspace(Check& check) {
+  constexpr std::int64_t kTokens[] = {8, 8, 3};
+  constexpr int kRounds = 20;
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c;
+    c.recipe = recipe;
+    c.hidden = 1040;
+    c.intermediate = 784;
+    c.top_k = 4;
+    const LayerOnGpu layer(c, decode_options());
+    const DeviceArray<std::byte> memory = filled_workspace(layer, 8);
+    std::vector<DeviceBatch> batches;
+    std::vector<std::vector<float>> expected;
+    for (const std::int64_t tokens : kTokens) {
+      batches.emplace_back(batch_of(c, tokens, RoutePattern::uniform, 10 + batches.size()));
+      expect_runs(check, layer, batches.back());
+      expected.push_back(layer.run(batches.back()));
+    }
+    bool same = true;
+    for (int round = 0; round < kRounds; ++round) {
+      std::vector<DeviceArray<float>> out;
+      for (const DeviceBatch& batch : batches) out.emplace_back(batch.tokens * batch.width);
+      for (std::size_t i = 0; i < batches.size(); ++i) start_run(layer, batches[i], out[i], memory);
+      cuda::check(cudaDeviceSynchronize(), "runs in one workspace");
+      for (std::size_t i = 0; i < batches.size(); ++i) same = same && same_bits(out[i].download(), expected[i]);
+    }
+    check.expect(same && memory.intact(), "other bits in a workspace that was used: " + c.text());
+  }
 }
 
 // Rows that cannot be read 16 bytes at a time, and outputs with room between rows.
@@ -77,10 +201,10 @@ void strides(Check& check) {
     c.recipe = recipe;
     c.hidden = 400;
     c.top_k = 4;
-    expect_runs(check, c, kTokens);
     const LayerOnGpu layer(c, decode_options());
     const Batch host = batch_of(c, kTokens, RoutePattern::uniform, 3);
     const DeviceBatch batch(host);
+    expect_runs(check, layer, batch);
     const auto expected = layer.run(batch);
     for (const std::int64_t spare : {1, 4, 8}) {
       const std::int64_t stride = c.hidden + spare;
@@ -128,8 +252,8 @@ void late_blocks(Check& check) {
     c.bias = true;
     const LayerOnGpu layer(c, decode_options());
     for (const std::int64_t tokens : {1, 8}) {
-      expect_runs(check, c, tokens);
       const DeviceBatch batch(batch_of(c, tokens, RoutePattern::zipf, 4));
+      expect_runs(check, layer, batch);
       const auto expected = layer.run(batch);
       layer.compare(check, batch, expected, "in one launch");
       for (const int launches : {2, 3, 66}) {
@@ -151,27 +275,19 @@ void streams(Check& check) {
     c.intermediate = 768;
     c.experts = 16;
     c.top_k = 4;
-    expect_runs(check, c, 4);
     const LayerOnGpu few(c, decode_options()), many(c);
     for (const std::int64_t other : {2, 4096}) {
       const LayerOnGpu& second = other == 2 ? few : many;
       const DeviceBatch a(batch_of(c, 4, RoutePattern::uniform, 1)), b(batch_of(c, other, RoutePattern::uniform, 2));
+      expect_runs(check, few, a);
       const auto expected_a = few.run(a), expected_b = second.run(b);
       const DeviceArray<float> out_a(a.tokens * a.width), out_b(b.tokens * b.width);
       const DeviceArray<std::byte> memory_a(static_cast<std::int64_t>(few.runner->workspace_bytes(few.problem, 4)));
       const DeviceArray<std::byte> memory_b(
           static_cast<std::int64_t>(second.runner->workspace_bytes(second.problem, other)));
-      const auto start = [](const LayerOnGpu& layer, const DeviceBatch& batch, const DeviceArray<float>& out,
-                            const DeviceArray<std::byte>& memory, Stream stream) {
-        Workspace workspace(memory.data(), memory.bytes());
-        RunArgs args = layer.run_args(batch, workspace);
-        args.sum = dense_view(out.data(), DType::f32, batch.tokens, batch.width);
-        args.stream = stream;
-        layer.runner->run(*layer.prepared, args);
-      };
       for (int i = 0; i < kRounds; ++i) {
-        for (int j = 0; j < 8; ++j) start(few, a, out_a, memory_a, left.handle());
-        for (int j = 0; j < (other == 2 ? 8 : 1); ++j) start(second, b, out_b, memory_b, right.handle());
+        for (int j = 0; j < 8; ++j) start_run(few, a, out_a, memory_a, left.handle());
+        for (int j = 0; j < (other == 2 ? 8 : 1); ++j) start_run(second, b, out_b, memory_b, right.handle());
       }
       left.synchronize();
       right.synchronize();
@@ -194,9 +310,9 @@ void no_numbers(Check& check) {
     c.top_k = 4;
     cuda::HopperOptions without;
     without.decode = -1;
-    expect_runs(check, c, kTokens);
     const LayerOnGpu layer(c, decode_options()), other(c, without);
     Batch host = batch_of(c, kTokens, RoutePattern::uniform, 5);
+    expect_runs(check, layer, DeviceBatch(host));
     const auto expected = layer.run(DeviceBatch(host));
     for (const std::uint16_t bits : kBits) {
       Batch changed = host;
@@ -228,11 +344,11 @@ void many_stretches(Check& check) {
     c.experts = 1;
     c.top_k = 1;
     const cuda::sm90::DecodeSizes s = sizes_of(c, kTokens);
-    expect_runs(check, c, kTokens);
     const std::int64_t chunks = (kTokens + s.chunk_rows - 1) / std::max(s.chunk_rows, 1);
     check.expect(chunks * s.groups1 > std::int64_t{s.cap1} * s.shares, "FC1 takes one stretch: " + c.text());
     const LayerOnGpu layer(c, decode_options()), late(c, decode_options(3));
     const DeviceBatch batch(batch_of(c, kTokens, RoutePattern::uniform, 8));
+    expect_runs(check, layer, batch);
     const auto got = layer.run(batch);
     layer.compare(check, batch, got, "many stretches");
     check.expect(same_bits(late.run(batch), got), "3 launches: " + c.text());
@@ -246,16 +362,24 @@ void routes_output(Check& check) {
     c.recipe = recipe;
     c.hidden = 528;
     c.top_k = 4;
-    expect_sum_of_routes(check, facade, c, batch_of(c, 7, RoutePattern::zipf, 6));
+    const Batch batch = batch_of(c, 7, RoutePattern::zipf, 6);
+    expect_runs(check, LayerOnGpu(c, decode_options()), DeviceBatch(batch));
+    expect_sum_of_routes(check, facade, c, batch);
   }
 }
 
 }  // namespace
 
 std::vector<Test> runner_decode_tests() {
-  return {{"decode: random shapes", random_shapes}, {"decode: strides", strides},
-          {"decode: late blocks", late_blocks},     {"decode: streams", streams},
-          {"decode: no numbers", no_numbers},       {"decode: many stretches", many_stretches},
+  return {{"decode: random shapes", random_shapes},
+          {"decode: many slots", many_slots},
+          {"decode: one token", one_token},
+          {"decode: reused workspace", reused_workspace},
+          {"decode: strides", strides},
+          {"decode: late blocks", late_blocks},
+          {"decode: streams", streams},
+          {"decode: no numbers", no_numbers},
+          {"decode: many stretches", many_stretches},
           {"decode: routes", routes_output}};
 }
 
