@@ -111,6 +111,11 @@ struct RouteOutputs {
   DeviceArray<float> scales;
 };
 
+bool same_tile(const cuda::sm90::TokenTile& a, const cuda::sm90::TokenTile& b) {
+  return a.expert == b.expert && a.first_row == b.first_row && a.rows == b.rows && a.first == b.first &&
+         a.count == b.count && a.each == b.each && a.last_rows == b.last_rows;
+}
+
 void check_tables(Check& check, const RouteCase& c, const cuda::RouteArgs& a, const RouteOutputs& out,
                   const Permutation& sorted) {
   const auto tiles = out.tiles.download();
@@ -119,15 +124,11 @@ void check_tables(Check& check, const RouteCase& c, const cuda::RouteArgs& a, co
   bool ok = true;
   for (std::int32_t e = 0; e < c.experts; ++e) {
     const auto n = static_cast<std::int32_t>(sorted.offsets[e + 1] - sorted.offsets[e]);
-    const std::int32_t first = tile;
-    for (std::int32_t done = 0; done < n; ++tile) {
-      ok = ok && tile < count;
+    const std::int32_t first = tile, own = cuda::tiles_of_expert(n, c.token_tile);
+    for (; tile < first + own; ++tile) {
+      ok = ok && tile < count && tile < a.max_tiles;
       if (!ok) break;
-      const cuda::sm90::TokenTile& t = tiles[tile];
-      ok = ok && t.expert == e && t.first == first && t.first_row == row + done && t.first_row % 8 == 0 &&
-           t.rows >= 1 && t.rows <= c.token_tile && t.count == (n + c.token_tile - 1) / c.token_tile;
-      done += t.rows;
-      ok = ok && done <= n;
+      ok = same_tile(tiles[tile], cuda::token_tile_of(e, n, row, first, tile - first, c.token_tile, a.plan.tile_unit));
     }
     row += (n + 7) / 8 * 8;
   }
