@@ -180,7 +180,8 @@ __device__ __forceinline__ void add_relaxed(std::uint32_t* flag, std::uint32_t v
 }
 
 // Of data that tells by itself whether it was written: the loads of a loop, and the stores that end it. No order
-// between any two; each element is whole.
+// between any two; each element is whole. Of elements of 1 and 2 bytes PTX does not promise that, since the loads are
+// wider than the stores: it rests on the hardware, which writes an aligned element to L2 at once.
 __device__ __forceinline__ uint4 load_relaxed_vector(const void* at) {
   uint4 v;
   asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -62,7 +62,8 @@ __device__ __forceinline__ std::int32_t stage_blocks(const GemmSide& side) {
   return SharedLayout<NT>::kHalfTiles && side.tile_records < kTileRecords ? 2 : 1;
 }
 
-// Stages of weights that are loaded while the routing kernel still writes rows: more would only hold these up.
+// Stages of weights that are loaded while the routing kernel still writes rows: more would only hold these up. At token
+// tiles of 128 (gemm_pairs.cuh) the ring itself is the bound.
 inline constexpr std::uint32_t kStagesBeforeRows = 3;
 
 // Weight records of an item, with the scales of their blocks.
@@ -78,7 +79,7 @@ __device__ __forceinline__ void load_weights_of(const GemmArgs& args, const Work
     const std::uint32_t full = base + S::kFull + 8 * ring.stage;
     const std::int32_t blocks = min(step, range.end - kb);
     ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
-    if (ring.stage == kStagesBeforeRows && ring.phase == 0) ptx::wait_for_previous_kernel();  // once for all
+    if (ring.stage == kStagesBeforeRows && ring.phase == 0) ptx::wait_for_previous_kernel();  // at once later
     ptx::mbarrier_arrive_expect(full, blocks * (source.bytes + (F == Format::fp8_block ? 16 : 0)));
     for (std::int32_t i = 0; i < blocks; ++i) {
       ptx::bulk_load(base + S::kA + ring.stage * S::kStageA + i * (S::kStageA / 2),
@@ -234,7 +235,8 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
   if (warp >= kConsumers / 32) {
     ptx::registers_shrink<NT == kLargeTokens ? 40 : 72>();
     const std::int32_t role = warp - kConsumers / 32;
-    // Those that load weights and take items wait for the tables only.
+    // Those that load weights and take items start with the tables; up to 64 rows the loader waits for the rows before
+    // stage kStagesBeforeRows.
     if (role != 0 && !(NT == kLargeTokens && role == 3)) wait_for_rows();
     const bool staged = F != Format::fp8_tensor || args.h_f32 == nullptr;
     if constexpr (SharedLayout<NT>::kPaired) {
