@@ -56,12 +56,13 @@ __device__ __forceinline__ float finish(float acc, float token_scale, float row_
   return acc + bias;
 }
 
-// Of tokens 8 j + 2 (lane % 4) + {0, 1}.
+// Of tokens 8 j + 2 (lane % 4) + {0, 1}. A plain load, as of all that the routing kernel writes: it may still do so
+// when this kernel starts, and what a read-only load sees then is not defined.
 template <Format F>
 __device__ __forceinline__ float2 token_scales(const Consumer& c, const GemmSide& side, const WorkItem& w, int j) {
   if constexpr (F != Format::fp8_tensor) return make_float2(1.0f, 1.0f);
   if (side.image_scale == nullptr) return make_float2(side.image_static_scale, side.image_static_scale);
-  return __ldg(reinterpret_cast<const float2*>(side.image_scale + w.first_row + 8 * j + 2 * (c.lane & 3)));
+  return *reinterpret_cast<const float2*>(side.image_scale + w.first_row + 8 * j + 2 * (c.lane & 3));
 }
 
 // acc[m][4 j + i] becomes the activated value of feature 32 m + 8 warp + lane / 4 and token 8 j + 2 (lane % 4) + i.
@@ -264,7 +265,7 @@ struct RowTarget {
 template <bool Direct>
 __device__ __forceinline__ RowTarget row_target(const GemmArgs& args, std::int32_t row) {
   if constexpr (!Direct) return {row, 1.0f};
-  const std::int32_t token = __ldg(args.direct.row_token + row);
+  const std::int32_t token = args.direct.row_token[row];
   return {token, args.direct.weights != nullptr ? __ldg(args.direct.weights + token) : 1.0f};
 }
 
