@@ -43,7 +43,7 @@ double most_decode_bytes(Format format, std::int64_t tokens) {
     case Format::bf16:
       return 205e6;
     case Format::fp8_tensor:
-      return tokens <= 2 ? 360e6 : 110e6;
+      return tokens == 1 ? 360e6 : tokens == 2 ? 180e6 : 110e6;
     default:
       return 90e6;
   }
