@@ -28,6 +28,8 @@ bool run(const Test& test, int cases) {
   Check check;
   check.cases = cases;
   const auto begin = std::chrono::steady_clock::now();
+  // So that a run that is cut off names the test it was in.
+  std::fprintf(stderr, "%s ...\n", test.name);
   try {
     test.run(check);
     if (check.checks() == 0) check.expect(false, "nothing was checked");
