@@ -235,11 +235,10 @@ TEST(RankModels, LoadOfExpertsIsCountedOnce) {
 class Nvfp4RankModels : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    std::filesystem::remove_all(folder());
+    std::filesystem::remove_all(folder());  // of a process that was killed, whose number came again
     QuantizeOptions q;
     q.source = bundled_model("qwen3_moe");
     q.out = folder();
-    std::filesystem::remove_all(q.out);  // of a process that was killed, whose number came again
     q.format = "nvfp4";
     q.calibrate = bundled_model("word_problems.shots.jsonl");
     q.load.threads = 1;

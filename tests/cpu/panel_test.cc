@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/error.h"
 #include "cpu/features.h"
 
 namespace sluice::cpu {
@@ -88,6 +89,15 @@ TEST_P(Fp4Pair, BlocksOfZerosHaveTheScaleOfTheBlockBefore) {
       }
     }
   }
+}
+
+// Checkpoints with such scales are refused before; weights from elsewhere come here first.
+TEST_P(Fp4Pair, RefusesScalesBeyondBf16) {
+  set(Format::mxfp4);
+  scale(3, 1) = 252;
+  EXPECT_NO_THROW(pack());
+  scale(3, 1) = 253;
+  EXPECT_THROW(pack(), Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fp4Pair, ::testing::Values(Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_bf16));

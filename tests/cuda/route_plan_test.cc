@@ -79,6 +79,9 @@ TEST(RoutePlan, HoldsForAllSizes) {
         if (p.tables_apart) {
           ASSERT_GE(p.blocks, 2);
           ASSERT_LE(routes / (p.blocks - 1) + 4 * k, kRouteLocalRows);
+          // Blocks share 8 pieces a token (32 K blocks) and begin and end anywhere in a token.
+          const std::int64_t pieces = sm90::ceil_div(tokens * 8, p.blocks - 1);
+          ASSERT_LE(sm90::ceil_div(pieces + 7, 8) * k, kRouteLocalRows);
         }
         const std::int64_t singles = std::min<std::int64_t>(experts - 1, routes - 1), rest = routes - singles;
         ASSERT_LE(singles * 8 + sm90::round_up(rest, 8), sm90::max_padded_rows(routes, experts));

@@ -100,7 +100,7 @@ __device__ __forceinline__ void end_first(const Block& b, const Stretch& p, cons
   if (last && threadIdx.x == 0 && b.t.owned != 0) ptx::add_relaxed(flags.done, 1);
 }
 
-// What stretch i needs in shared memory besides weights; those of FC2 find all of the intermediate written.
+// What stretch i needs in shared memory besides weights; those of FC2 wait for elements that are on their way.
 template <Format F>
 __device__ __forceinline__ void prepare_stretch(const Block& b, const Share& share, std::int32_t i) {
   const std::int32_t round2 = i - share.rounds;

@@ -65,7 +65,7 @@ bool decode_pays(const Shape& shape, std::int64_t tokens, std::int32_t top_k, st
 // Raises shared memory limits; once per device before launching or capturing.
 cudaError_t prepare_decode();
 
-// May be captured. Two launches: one that clears `flags`, and the layer.
+// May be captured. Two launches: one that clears `flags` and marks `h` as not written, and the layer.
 cudaError_t launch_decode(const DecodeArgs& args, cudaStream_t stream);
 // The first of them alone, for measurements.
 cudaError_t launch_decode_clear(const DecodeArgs& args, cudaStream_t stream);

@@ -99,7 +99,7 @@ __device__ __forceinline__ void set_columns(const Block& b, Offset offset) {
   b.t.column_at[chunk][n % kChunkRows] = ptx::shared_address(b.shared) + offset(place);
 }
 
-// All rows of x as they are, zeros behind H; complete after ptx::copies_wait() and a barrier.
+// All rows of x as they are, zeros behind H; complete after a barrier.
 __device__ inline void fetch_x(const Block& b) {
   const DecodeArgs& a = b.k.a;
   const std::int32_t columns = b.k.sides[0].k_blocks * block_elements(a.shape.format);
