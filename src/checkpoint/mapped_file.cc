@@ -37,6 +37,36 @@ void advise(std::span<const std::byte> range, int advice) {
   madvise(const_cast<std::byte*>(range.data() - before), before + range.size(), advice);
 }
 
+constexpr std::size_t kFinest = 1 << 20;
+
+// Of bytes [begin, end) of a file; less than all pages where the system does not tell.
+std::uint64_t pages_in_cache(int fd, std::uint64_t begin, std::uint64_t bytes) {
+  constexpr long kCachestat = 451;  // newer than the headers of some systems
+  struct {
+    std::uint64_t offset, bytes;
+  } const range = {begin, bytes};
+  struct {
+    std::uint64_t cached, dirty, writeback, evicted, recently_evicted;
+  } pages = {};
+  return fd >= 0 && syscall(kCachestat, fd, &range, &pages, 0) == 0 ? pages.cached : 0;
+}
+
+// Halves what is there in part until it is small. `all` begins at `offset` of the file, on a page.
+void add_uncached(int fd, std::span<const std::byte> all, std::uint64_t offset,
+                  std::vector<std::span<const std::byte>>& out) {
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t cached = pages_in_cache(fd, offset, all.size());
+  if (cached >= (all.size() + page - 1) / page) return;
+  if (cached == 0 || all.size() <= kFinest) {
+    const bool joined = !out.empty() && out.back().data() + out.back().size() == all.data();
+    joined ? static_cast<void>(out.back() = {out.back().data(), out.back().size() + all.size()}) : out.push_back(all);
+    return;
+  }
+  const std::size_t half = (all.size() / 2 + kFinest - 1) / kFinest * kFinest;
+  add_uncached(fd, all.first(half), offset, out);
+  add_uncached(fd, all.subspan(half), offset + half, out);
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
@@ -60,20 +90,11 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 
-bool is_cached(const std::string& path) {
-  constexpr long kCachestat = 451;  // newer than the headers of some systems
-  struct {
-    std::uint64_t offset, bytes;
-  } const range = {0, 0};  // 0 bytes: up to the end
-  struct {
-    std::uint64_t cached, dirty, writeback, evicted, recently_evicted;
-  } pages = {};
+std::vector<std::span<const std::byte>> MappedFile::uncached(const std::string& path) const {
+  std::vector<std::span<const std::byte>> out;
   const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  struct stat info {};
-  if (file.fd < 0 || fstat(file.fd, &info) != 0) return false;
-  if (syscall(kCachestat, file.fd, &range, &pages, 0) != 0) return false;
-  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  return pages.cached >= (static_cast<std::uint64_t>(info.st_size) + page - 1) / page;
+  if (bytes_ != 0) add_uncached(file.fd, bytes(), 0, out);
+  return out;
 }
 
 void prefetch_pages(std::span<const std::byte> range) { advise(range, MADV_WILLNEED); }

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace sluice::ckpt {
 
@@ -28,6 +29,12 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), bytes_}; }
 
+  // The parts that the page cache does not have, in order, to within a megabyte: what there is to read ahead. Asking
+  // for pages that are there is not free: the system looks for each small page (20 us a megabyte, where this takes
+  // one). Everything where the system does not tell, which takes Linux 6.5 and a file of one's own. `path` leads to the
+  // file.
+  std::vector<std::span<const std::byte>> uncached(const std::string& path) const;
+
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
@@ -35,10 +42,6 @@ class MappedFile {
 
 // Asks the system to read `range` of a mapped file ahead of its use, in the background. Advice: never fails.
 void prefetch_pages(std::span<const std::byte> range);
-
-// Whether the page cache has the whole file, so that there is nothing to read ahead. False where the system does not
-// tell, which takes Linux 6.5 and a file of one's own. Costs about a microsecond for every megabyte.
-bool is_cached(const std::string& path);
 
 // Says that single values will be read here and there in `range`: each then costs one page instead of a stretch of the
 // file around it. Holds until the file is unmapped. Advice: never fails.

@@ -62,6 +62,8 @@ class SafetensorsFile {
   const std::vector<TensorEntry>& tensors() const { return header_.tensors; }
   const std::vector<std::pair<std::string, std::string>>& metadata() const { return header_.metadata; }
   std::uint64_t file_bytes() const { return file_.bytes().size(); }
+  // As MappedFile::uncached.
+  std::vector<std::span<const std::byte>> uncached() const { return file_.uncached(path_); }
   // Linear search: for files with a handful of tensors. nullptr when absent.
   const TensorEntry* find(std::string_view name) const;
 

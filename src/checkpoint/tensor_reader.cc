@@ -25,6 +25,28 @@ std::vector<ByteRange> data_of_files(const Checkpoint& checkpoint) {
   return files;
 }
 
+std::vector<ByteRange> uncached_parts(const Checkpoint& checkpoint) {
+  std::vector<ByteRange> parts;
+  for (const SafetensorsFile& shard : checkpoint.shards()) {
+    for (const ByteRange part : shard.uncached()) parts.push_back(part);
+  }
+  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.data() < b.data(); });
+  return parts;
+}
+
+// What `parts`, in the order of their addresses, have of `bytes`.
+std::vector<ByteRange> overlaps(const std::vector<ByteRange>& parts, ByteRange bytes) {
+  std::vector<ByteRange> out;
+  const std::byte* const end = bytes.data() + bytes.size();
+  auto part = std::partition_point(parts.begin(), parts.end(),
+                                   [&](const auto& p) { return p.data() + p.size() <= bytes.data(); });
+  for (; part != parts.end() && part->data() < end; ++part) {
+    const std::byte* const from = std::max(part->data(), bytes.data());
+    out.emplace_back(from, std::min(part->data() + part->size(), end));
+  }
+  return out;
+}
+
 bool is_of_layers(std::string_view pattern) { return pattern.find("{L}") != std::string_view::npos; }
 
 std::vector<std::string_view> patterns_of(const ExpertNames& names) {
@@ -53,9 +75,8 @@ TensorReader::TensorReader(const Checkpoint& checkpoint, NameMap names, bool ahe
       drops_(std::make_shared<PageDrops>(data_of_files(checkpoint))) {
   store_->mapping = checkpoint.mapping();
   used_.reserve(checkpoint.tensors().size());
-  const std::vector<SafetensorsFile>& shards = checkpoint.shards();
   if (ahead) {
-    ahead_ = !std::all_of(shards.begin(), shards.end(), [](const SafetensorsFile& s) { return is_cached(s.path()); });
+    uncached_ = uncached_parts(checkpoint);
     return;
   }
   for (const ByteRange data : data_of_files(checkpoint)) expect_random_reads(data);
@@ -158,7 +179,7 @@ std::uint64_t TensorReader::bytes_of(const ModuleParts& parts) {
 }
 
 const std::byte* TensorReader::use(const TensorEntry& tensor, std::int64_t layer) {
-  if (ahead_) {
+  if (!uncached_.empty()) {
     read_ahead(layer);
     read_ahead(layer + 1);
   }
@@ -217,7 +238,9 @@ void TensorReader::for_each_expert_tensor(std::int64_t layer, const ExpertNames&
 
 void TensorReader::read_ahead(std::int64_t layer) {
   if (!read_ahead_.insert(layer).second) return;
-  for_each_tensor(layer, [](std::span<const std::byte> bytes) { prefetch_pages(bytes); });
+  for_each_tensor(layer, [this](std::span<const std::byte> bytes) {
+    for (const ByteRange part : overlaps(uncached_, bytes)) prefetch_pages(part);
+  });
 }
 
 void TensorReader::release(std::int64_t layer) {

@@ -101,7 +101,7 @@ class TensorReader {
   const Checkpoint& checkpoint_;
   NameMap names_;
   ThreadPool* pool_;
-  bool ahead_ = false;  // not where the page cache has everything
+  std::vector<ByteRange> uncached_;  // to be read ahead, in the order of their addresses
   ModuleIndex modules_;
   std::shared_ptr<Store> store_;
   std::shared_ptr<PageDrops> drops_;

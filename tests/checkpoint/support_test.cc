@@ -57,6 +57,34 @@ TEST(MappedFile, DroppedPagesLeaveTheResidentSetAndReadTheSameAgain) {
   prefetch_pages({});
 }
 
+// Nothing of a file that was just written, all once it was forgotten, and then but for what was read.
+TEST(MappedFile, TellsWhatThePageCacheLacks) {
+  constexpr std::int64_t kMegabyte = 1 << 20, kBytes = 16 * kMegabyte + 5;
+  const TempFolder folder;
+  const std::string path = folder.write("big", std::string(kBytes, 'x'));
+  const MappedFile file(path);
+  if (!file.uncached(path).empty()) GTEST_SKIP() << "a system that does not tell";
+  const auto lacks = [&] {
+    std::vector<std::pair<std::int64_t, std::int64_t>> places;
+    for (const auto part : file.uncached(path)) {
+      const std::int64_t begin = part.data() - file.bytes().data();
+      places.emplace_back(begin, begin + static_cast<std::int64_t>(part.size()));
+    }
+    return places;
+  };
+  using Places = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  forget_cached(path);
+  if (lacks().empty()) GTEST_SKIP() << "a file system that keeps everything";
+  EXPECT_EQ(lacks(), (Places{{0, kBytes}}));
+  read_exactly(path, 0, 12 * kMegabyte);
+  EXPECT_EQ(lacks(), (Places{{12 * kMegabyte, kBytes}}));
+  read_exactly(path, 14 * kMegabyte, kMegabyte);
+  EXPECT_EQ(lacks(), (Places{{12 * kMegabyte, 14 * kMegabyte}, {15 * kMegabyte, kBytes}}));
+  const MappedFile empty(folder.write("empty", ""));
+  EXPECT_TRUE(empty.uncached(folder.file("empty")).empty());
+  EXPECT_EQ(file.uncached(folder.file("none")).size(), 1u) << "cannot be asked";
+}
+
 TEST(LoadMeter, TellsStartProgressAndTotal) {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> seen;
   LoadMeter meter([&](const Progress& p) { seen.emplace_back(p.done, p.total); }, 100);

@@ -1,9 +1,12 @@
 // Files in a temporary folder and messages of errors, for the checkpoint tests.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -71,6 +74,31 @@ inline std::int64_t resident_file_kb() {
     if (line.rfind("RssShmem:", 0) == 0) kb += std::stoll(line.substr(9));
   }
   return kb;
+}
+
+// Asks the page cache to forget a file, which it may ignore.
+inline void forget_cached(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  fsync(file);
+  posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  close(file);
+}
+
+// Brings these bytes of a file into the page cache, and none beside them.
+inline void read_exactly(const std::string& path, std::int64_t begin, std::int64_t bytes) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM);
+  std::string content(static_cast<std::size_t>(bytes), ' ');
+  EXPECT_EQ(pread(file, content.data(), content.size(), begin), bytes);
+  close(file);
+}
+
+// Whether the page cache has the page of a mapped file.
+inline bool in_page_cache(const void* data) {
+  constexpr std::uintptr_t kPage = 4096;
+  unsigned char resident = 0;
+  return mincore(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(data) / kPage * kPage), 1, &resident) == 0 &&
+         (resident & 1) != 0;
 }
 
 }  // namespace sluice::ckpt
