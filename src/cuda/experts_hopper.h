@@ -5,8 +5,11 @@
 // Peak device memory of a fill = the packed layer + one expert in file format; host memory = two staging blocks.
 #pragma once
 
+#include <memory>
+
 #include "core/buffer.h"
 #include "core/thread_pool.h"
+#include "cuda/decode_states.h"
 #include "cuda/sm90/launch.h"
 #include "moe/input_scales.h"
 #include "moe/runner.h"
@@ -34,6 +37,7 @@ class HopperExperts final : public PreparedExperts {
   sm90::PackedLayer packed;
   LayerInputScales input_scales;
   Buffer memory;
+  std::shared_ptr<DecodeStates> decode_states;  // shared with other layers; nullptr = never asked for
 };
 
 }  // namespace sluice::cuda

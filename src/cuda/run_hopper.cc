@@ -123,8 +123,7 @@ sm90::DecodeArgs decode_args(const HopperExperts& experts, const RunSizes& s, co
   a.out_row_stride = out.row_stride;
   a.out_bf16 = out.dtype == DType::bf16;
   a.routes = static_cast<bool>(run.routes);
-  a.flags = r.decode_flags;
-  a.h = r.decode_h;
+  a.state = {nullptr, r.decode_flags, r.decode_h, 0};
   if (run.stages != nullptr) {
     a.stages = {r.route_row, s.padded_rows(), r.x, r.x_scale, r.h, r.h_scale, r.slot_rows};
   }

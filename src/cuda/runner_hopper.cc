@@ -1,5 +1,7 @@
 #include "cuda/runner_hopper.h"
 
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "cuda/device.h"
@@ -64,6 +66,17 @@ sm90::Shape shape_of(const Problem& problem, std::int64_t local_experts) {
           static_cast<std::int32_t>(problem.layer.intermediate), static_cast<std::int32_t>(local_experts)};
 }
 
+// The most routes that the kernel for a few tokens takes.
+std::int64_t most_decode_routes(const sm90::Shape& shape, const RoutingSpec& routing, int processors,
+                                bool row_invariant, const HopperOptions& options) {
+  const std::int32_t k = routing.slots();
+  std::int64_t most = 0;
+  for (std::int64_t tokens = 1; tokens * k <= sm90::kDecodeRoutes; ++tokens) {
+    if (takes_decode(shape, tokens, k, routing.total_experts(), processors, row_invariant, options)) most = tokens * k;
+  }
+  return most;
+}
+
 class HopperRunner final : public Runner {
  public:
   HopperRunner(ThreadPool* pool, const HopperOptions& options) : pool_(pool), options_(options) {}
@@ -96,6 +109,7 @@ class HopperRunner final : public Runner {
     check(sm90::prepare_kernels(), "preparing the kernels of Hopper");
     check(sm90::prepare_decode(), "preparing the kernel for a few tokens");
     auto experts = std::make_unique<HopperExperts>(problem, weights.count());
+    experts->decode_states = decode_states(*experts);
     reload(*experts, std::move(weights));
     return experts;
   }
@@ -132,13 +146,31 @@ class HopperRunner final : public Runner {
   }
 
  private:
+  // For layers of one size on one GPU, as long as there is one.
+  std::shared_ptr<DecodeStates> decode_states(const HopperExperts& experts) const {
+    const std::int64_t routes =
+        most_decode_routes(experts.shape, experts.layer.routing, experts.processors, experts.row_invariant, options_);
+    if (routes == 0) return nullptr;
+    const auto bytes = static_cast<std::int64_t>(sm90::decode_h_bytes(experts.shape, routes));
+    const std::lock_guard lock(states_mutex_);
+    std::weak_ptr<DecodeStates>& known = states_[{experts.device, bytes}];
+    std::shared_ptr<DecodeStates> states = known.lock();
+    if (states == nullptr) {
+      states = std::make_shared<DecodeStates>(bytes, experts.processors, experts.device);
+      known = states;
+    }
+    return states;
+  }
+
   // All steps in one launch. With stages, the routing kernel runs too: it gives the rows that they are recorded at.
   void decode(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& args,
               cudaStream_t stream) const {
     sm90::DecodeArgs a = decode_args(experts, s, r, args);
     a.launches = options_.decode_launches;
+    const auto state = experts.decode_states != nullptr ? experts.decode_states->of(r.decode_flags) : std::nullopt;
+    if (state && !options_.decode_clears) a.state = *state;
     if (options_.steps == 1) {
-      check(sm90::launch_decode_clear(a, stream), "clearing flags");
+      if (!a.state.turn) check(sm90::launch_decode_clear(a, stream), "clearing flags");
       return;
     }
     if (args.stages != nullptr)
@@ -177,6 +209,8 @@ class HopperRunner final : public Runner {
 
   ThreadPool* pool_;
   HopperOptions options_;
+  mutable std::mutex states_mutex_;
+  mutable std::map<std::pair<int, std::int64_t>, std::weak_ptr<DecodeStates>> states_;  // by GPU and bytes
 };
 
 }  // namespace

@@ -179,6 +179,11 @@ __device__ __forceinline__ void add_relaxed(std::uint32_t* flag, std::uint32_t v
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
+// Adds 1, and goes from `last` to 0. Without an order of anything else.
+__device__ __forceinline__ void count_around(std::uint32_t* count, std::uint32_t last) {
+  asm volatile("red.relaxed.gpu.global.inc.u32 [%0], %1;" ::"l"(count), "r"(last) : "memory");
+}
+
 // Of data that tells by itself whether it was written: the loads of a loop, and the stores that end it. No order
 // between any two; each element is whole. Of elements of 1 and 2 bytes PTX does not promise that, since the loads are
 // wider than the stores: it rests on the hardware, which writes an aligned element to L2 at once.

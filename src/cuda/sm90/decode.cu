@@ -2,20 +2,21 @@
 #include "cuda/launch.cuh"
 #include "cuda/sm90/decode_finish.cuh"
 #include "cuda/sm90/decode_stages.cuh"
+#include "cuda/sm90/decode_state.cuh"
 
 namespace sluice::cuda::sm90 {
 namespace {
 
-constexpr std::int64_t kLeastPatience = 8000;  // cycles, about 4 us
-
-__host__ __device__ DecodeFlags flags_of(const DecodeArgs& a) { return {a.flags, a.flags + kDecodeFlagGap}; }
+constexpr std::int64_t kLeastPatience = 8000;         // cycles, about 4 us
+constexpr std::size_t kMostSharedBytes = 227 * 1024;  // of a block
+static_assert(sizeof(DecodeTables) + kDecodeSharedBytes <= kMostSharedBytes);
 
 constexpr std::int32_t kClearThreads = 256;
 
 // Clears the flags, and marks the intermediate as not written (load_features).
 __global__ void decode_clear(std::uint32_t* flags, std::int32_t count, uint4* h, std::int32_t vectors) {
   wait_for_previous_kernel();
-  let_next_kernel_start();  // which waits for this one before it looks at any of it
+  let_next_kernel_start();
   const auto thread = static_cast<std::int32_t>(blockIdx.x * kClearThreads + threadIdx.x);
   const auto threads = static_cast<std::int32_t>(gridDim.x * kClearThreads);
   for (std::int32_t i = thread; i < count; i += threads) flags[i] = 0;
@@ -44,8 +45,9 @@ __device__ std::int32_t claim_any(const Block& b, const DecodeFlags& f, bool& no
 // Until all shares are done: -1; or, where that takes longer than this block has taken so far, a share that
 // no block has started: to look for one takes some us, in which nobody sees that the rest has come. After a first long
 // wait others are not waited for.
-__device__ std::int32_t next_share(const Block& b, const DecodeFlags& f, bool& patient) {
+__device__ std::int32_t next_share(const Block& b, bool& patient) {
   if (threadIdx.x < 32) {
+    const DecodeFlags f = b.t.mine.flags;
     const std::int64_t now = clock64(), until = now + max(kLeastPatience, now - b.t.began);
     std::int32_t share = -1;
     bool none = false;
@@ -80,24 +82,21 @@ __device__ __forceinline__ void prepare_x(const Block& b, const Share& share) {
   finish_x<F>(b);
 }
 
-// In thread 0: whether another block has the share of this one. Late enough that the flags were cleared long ago, early
-// enough that the answer is there when it is needed.
-__device__ __forceinline__ std::uint32_t share_taken(const Block& b, const DecodeFlags& flags) {
-  if (threadIdx.x != 0) return 0;
-  wait_for_previous_kernel();
-  return atomicCAS(flags.claims + b.index, 0u, 1u);
+// In thread 0: whether another block has the share of this one. Early enough that the answer is there when it is
+// needed.
+__device__ __forceinline__ std::uint32_t share_taken(const Block& b) {
+  return threadIdx.x == 0 ? atomicCAS(b.t.mine.flags.claims + b.index, 0u, 1u) : 0;
 }
 
 // Ends a stretch of FC1. `last` = of the share.
 template <Format F>
-__device__ __forceinline__ void end_first(const Block& b, const Stretch& p, const DecodeFlags& flags,
-                                          std::uint32_t taken, bool last) {
+__device__ __forceinline__ void end_first(const Block& b, const Stretch& p, std::uint32_t taken, bool last) {
   ptx::copies_wait();
   if (threadIdx.x == 0) b.t.owned = taken == 0u;
   __syncthreads();
   if (b.t.owned != 0) finish_first<F>(b, p);
   __syncthreads();
-  if (last && threadIdx.x == 0 && b.t.owned != 0) ptx::add_relaxed(flags.done, 1);
+  if (last && threadIdx.x == 0 && b.t.owned != 0) ptx::add_relaxed(b.t.mine.flags.done, 1);
 }
 
 // What stretch i needs in shared memory besides weights; those of FC2 wait for elements that are on their way.
@@ -127,12 +126,13 @@ __global__ void __launch_bounds__(kDecodeThreads, 1) decode(const __grid_constan
   __shared__ DecodeTables tables;
   let_next_kernel_start();
   const Block b{k, tables, shared, k.first_block + static_cast<std::int32_t>(blockIdx.x)};
-  const DecodeFlags flags = flags_of(k.a);
+  wait_for_previous_kernel();
   const LaneRoute route(k.a);
   fetch_x(b);
   Stream<F> stream(b);
   if (threadIdx.x == 32) set_sides(b);
   if (threadIdx.x == 64) tables.began = clock64();
+  if (threadIdx.x == 96) take_turn(b);
   if (threadIdx.x < 32) make_tables(k, tables, route);
   __syncthreads();
   Share share = share_number(b, b.index);
@@ -157,8 +157,8 @@ __global__ void __launch_bounds__(kDecodeThreads, 1) decode(const __grid_constan
         __syncthreads();
         if (i - share.rounds == tables.rounds2 - 1) break;
       } else {
-        end_first<F>(b, stretch_of(b, share, i), flags, taken, i == share.rounds - 1);
-        const std::int32_t next = i == share.rounds - 1 ? next_share(b, flags, patient) : -1;
+        end_first<F>(b, stretch_of(b, share, i), taken, i == share.rounds - 1);
+        const std::int32_t next = i == share.rounds - 1 ? next_share(b, patient) : -1;
         if (next >= 0) {
           stream.clear();
           share = share_number(b, next);
@@ -169,7 +169,10 @@ __global__ void __launch_bounds__(kDecodeThreads, 1) decode(const __grid_constan
       }
     }
     prepare_stretch<F>(b, share, ++i);
-    if (first) taken = share_taken(b, flags);
+    if (first) {
+      taken = share_taken(b);
+      leave_turn(b);
+    }
     first = false;
   }
   write_output(b);
@@ -238,8 +241,8 @@ cudaError_t launch_decode_clear(const DecodeArgs& a, cudaStream_t stream) {
   const auto count = static_cast<std::int32_t>(decode_flag_bytes(a.sm_count) / sizeof(std::uint32_t));
   const auto vectors = static_cast<std::int32_t>(decode_h_bytes(a.shape, a.tokens * a.top_k) / sizeof(uint4));
   const auto blocks = std::clamp((vectors + kClearThreads - 1) / kClearThreads, 1, kMostBlocks);
-  return launch_dependent(decode_clear, dim3(static_cast<unsigned>(blocks)), dim3(kClearThreads), 0, stream, a.flags,
-                          count, static_cast<uint4*>(a.h), vectors);
+  return launch_dependent(decode_clear, dim3(static_cast<unsigned>(blocks)), dim3(kClearThreads), 0, stream,
+                          a.state.flags, count, static_cast<uint4*>(a.state.h), vectors);
 }
 
 cudaError_t launch_decode(const DecodeArgs& a, cudaStream_t stream) {
@@ -250,7 +253,7 @@ cudaError_t launch_decode(const DecodeArgs& a, cudaStream_t stream) {
   k.sides[0] = decode_side(a, 0);
   k.sides[1] = decode_side(a, 1);
   k.is_curve = make_curve(a.activation, k.curve);
-  cudaError_t status = launch_decode_clear(a, stream);
+  cudaError_t status = a.state.turn == nullptr ? launch_decode_clear(a, stream) : cudaSuccess;
   for (std::int32_t part = 0; status == cudaSuccess && part < a.launches; ++part) {
     status = launch_part(k, part, stream);
   }

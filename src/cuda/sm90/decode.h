@@ -20,6 +20,17 @@ struct DecodeStages {
   std::uint16_t* slot_rows = nullptr;       // [P][H] bf16
 };
 
+// What the blocks of a launch tell each other through, in global memory. Before a launch the flags are 0 and all bits
+// of h are set. Either there is one set, which a kernel before the layer's clears; or two, which launches use in turn,
+// each of them clearing the other for the next one. Then the memory keeps its content between launches, and no two of
+// them run at once.
+struct DecodeState {
+  std::uint32_t* turn = nullptr;   // blocks that came, modulo 2 sm_count: which set is whose turn; nullptr = one set
+  std::uint32_t* flags = nullptr;  // decode_flag_bytes a set
+  void* h = nullptr;               // h_bytes a set, alignment 128
+  std::int64_t h_bytes = 0;        // decode_h_bytes, of kDecodeRoutes where there are two sets
+};
+
 struct DecodeArgs {
   Shape shape;
   PackedLayer weights;
@@ -42,8 +53,7 @@ struct DecodeArgs {
   bool out_bf16 = false;  // else f32
   bool routes = false;    // slot rows in place of their sum
 
-  std::uint32_t* flags = nullptr;  // scratch: decode_flag_bytes
-  void* h = nullptr;               // scratch: decode_h_bytes, alignment 128
+  DecodeState state;
   DecodeStages stages;
 
   std::int32_t sm_count = 0;
@@ -65,9 +75,9 @@ bool decode_pays(const Shape& shape, std::int64_t tokens, std::int32_t top_k, st
 // Raises shared memory limits; once per device before launching or capturing.
 cudaError_t prepare_decode();
 
-// May be captured. Two launches: one that clears `flags` and marks `h` as not written, and the layer.
+// May be captured. One launch; before it another that clears the state where that has one set.
 cudaError_t launch_decode(const DecodeArgs& args, cudaStream_t stream);
-// The first of them alone, for measurements.
+// That one alone.
 cudaError_t launch_decode_clear(const DecodeArgs& args, cudaStream_t stream);
 
 }  // namespace sluice::cuda::sm90

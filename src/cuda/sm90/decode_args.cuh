@@ -25,12 +25,18 @@ struct DecodeKernel {
   std::int32_t first_block;
 };
 
-// DecodeArgs::flags, cleared before the kernel uses them.
+// One set of DecodeState::flags.
 struct DecodeFlags {
   std::uint32_t* done;    // [1] shares of FC1 whose intermediate was stored; it may be on its way still
   std::uint32_t* claims;  // [shares] 1 = a block computes it
 };
 inline constexpr std::int32_t kDecodeFlagGap = 32;  // ints: the count has a line of its own
+
+// One of the sets of DecodeState.
+struct DecodeSet {
+  DecodeFlags flags;
+  void* h;
+};
 
 // How the items of a chunk lie in the packed rows of a GEMM: `each` of them, one every `step` rows.
 struct ItemRows {
@@ -56,6 +62,7 @@ struct DecodeTables {
   ItemRows sides[2];  // all of FC1; the rows of FC2 that are this block's
   std::uint8_t first_warp[kDecodeMostItems], last_warp[kDecodeMostItems];  // that have a part of an item
   std::int64_t began;                                                      // clock of the multiprocessor
+  DecodeSet mine, other;  // of DecodeState: this launch's, and the one to clear, if there is one
   std::int32_t next_share;
   std::int32_t owned;  // whether this block is the one that computes its own share
 };

@@ -22,15 +22,14 @@ __device__ __forceinline__ float finished(const Block& b, std::int32_t side, std
 // fp8_tensor its code, where the packed weights expect it (launch.h, fp8_intermediate_column). Never all bits set, see
 // load_features(): a NaN is the positive one, as the conversions have it.
 template <Format F>
-__device__ __forceinline__ void store_feature(const DecodeArgs& a, std::int64_t row, std::int32_t feature,
-                                              float inverse, float v) {
+__device__ __forceinline__ void store_feature(void* h, std::int64_t row, std::int32_t feature, float inverse, float v) {
   if constexpr (F == Format::bf16) {
-    ptx::store_relaxed(static_cast<std::uint16_t*>(a.h) + row + feature, __bfloat16_as_ushort(__float2bfloat16_rn(v)));
+    ptx::store_relaxed(static_cast<std::uint16_t*>(h) + row + feature, __bfloat16_as_ushort(__float2bfloat16_rn(v)));
   } else if constexpr (F == Format::fp8_block) {
-    ptx::store_relaxed(static_cast<std::uint32_t*>(a.h) + row + feature, v != v ? 0x7fffffffu : __float_as_uint(v));
+    ptx::store_relaxed(static_cast<std::uint32_t*>(h) + row + feature, v != v ? 0x7fffffffu : __float_as_uint(v));
   } else {
     const std::int32_t at = feature / 64 * 64 + feature / 8 % 4 * 16 + feature % 8 * 2 + feature / 32 % 2;
-    ptx::store_relaxed(static_cast<std::uint8_t*>(a.h) + row + at, ptx::pack_e4m3(v * inverse, 0.0f) & 0xff);
+    ptx::store_relaxed(static_cast<std::uint8_t*>(h) + row + at, ptx::pack_e4m3(v * inverse, 0.0f) & 0xff);
   }
 }
 
@@ -52,7 +51,7 @@ __device__ inline void finish_first(const Block& b, const Stretch& p) {
       const float gate = finished<F>(b, 0, i, f, sums[0], a.x_static_scale);
       const float up = finished<F>(b, 0, i, f + kFeatures, sums[1], a.x_static_scale);
       const float v = b.k.is_curve ? gate_curve(b.k.curve, gate, up) : other_activation(a.activation, gate, up);
-      store_feature<F>(a, (first + c) * stride, static_cast<std::int32_t>(item.row / 2 + f), inverse, v);
+      store_feature<F>(b.t.mine.h, (first + c) * stride, static_cast<std::int32_t>(item.row / 2 + f), inverse, v);
     }
   }
 }

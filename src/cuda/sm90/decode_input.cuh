@@ -234,7 +234,7 @@ __device__ inline void fetch_terms(const Block& b, const Stretch& p) {
   }
 }
 
-// Elements of the intermediate come without a flag: before, all bits of each are set (decode_clear), which no element
+// Elements of the intermediate come without a flag: before, all bits of each are set (DecodeState), which no element
 // has that is written (store_feature). So nobody waits for stores to be made before he says that they were.
 __device__ __forceinline__ float4 load_features(const float* from, bool inside) {
   if (!inside) return make_float4(0, 0, 0, 0);
@@ -295,7 +295,7 @@ __device__ inline void fetch_h_block(const Block& b, std::int32_t first_place, s
   const DecodeArgs& a = b.k.a;
   const std::int32_t k_blocks = b.k.sides[1].k_blocks, blocks = rows * k_blocks;  // K blocks of all rows
   const Divisor by = b.k.s.by_k_blocks2;
-  const auto* from = static_cast<const float*>(a.h) + first_place * k_blocks * 128;
+  const auto* from = static_cast<const float*>(b.t.mine.h) + first_place * k_blocks * 128;
   const std::int32_t c = ptx::this_thread() % HalfChunk::kLanes;
   constexpr std::int32_t kStep = kDecodeThreads / HalfChunk::kLanes;
 #pragma unroll 1
@@ -368,7 +368,7 @@ template <Format F>
 __device__ inline void fetch_h_vectors(const Block& b, std::int32_t first_place, std::int32_t rows) {
   constexpr std::int32_t kAhead = 3;
   const std::int32_t vectors = b.k.sides[1].k_blocks * 8, total = rows * vectors;
-  const auto* from = static_cast<const uint4*>(b.k.a.h) + std::int64_t{first_place} * vectors;
+  const auto* from = static_cast<const uint4*>(b.t.mine.h) + std::int64_t{first_place} * vectors;
 #pragma unroll 1
   for (std::int32_t first = ptx::this_thread(); first < total; first += kAhead * kDecodeThreads) {
     Vector<F> piece[kAhead];

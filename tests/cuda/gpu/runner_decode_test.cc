@@ -6,12 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "cuda/device.h"
-#include "cuda/experts_hopper.h"
-#include "cuda/sm90/decode.h"
-#include "cuda/streams.h"
-#include "gpu/harness.h"
-#include "gpu/layer_case.h"
+#include "gpu/decode_case.h"
 
 namespace sluice::gpu_tests {
 namespace {
@@ -23,68 +18,6 @@ using sluice::testing::RoutePattern;
 constexpr std::int32_t kMostRoutes = 32;
 constexpr RoutePattern kPatterns[] = {RoutePattern::uniform, RoutePattern::zipf, RoutePattern::hot_one,
                                       RoutePattern::all_to_one};
-
-cuda::HopperOptions decode_options(int launches = 1) {
-  cuda::HopperOptions o;
-  o.decode = 1;
-  o.decode_launches = launches;
-  return o;
-}
-
-// The sizes that the kernel would take; `bytes` = 0 where they do not fit.
-cuda::sm90::DecodeSizes sizes_of(const LayerCase& c, std::int64_t tokens) {
-  const cuda::sm90::Shape shape{cuda::sm90_format(c.recipe), static_cast<std::int32_t>(c.hidden),
-                                static_cast<std::int32_t>(c.intermediate), c.experts};
-  return cuda::sm90::decode_sizes(shape, tokens, c.top_k, cuda::device_info(0).processors);
-}
-
-// A workspace that is not marked as "not written", as a new array is.
-constexpr unsigned char kFill = 0x55;
-
-DeviceArray<std::byte> filled_workspace(const LayerOnGpu& layer, std::int64_t tokens) {
-  DeviceArray<std::byte> memory(static_cast<std::int64_t>(layer.runner->workspace_bytes(layer.problem, tokens)));
-  cuda::check(cudaMemset(memory.data(), kFill, memory.bytes()), "filling a workspace");
-  return memory;
-}
-
-// Starts a run into `out`, by `runner` in place of the layer's own if there is one.
-void start_run(const LayerOnGpu& layer, const DeviceBatch& batch, const DeviceArray<float>& out,
-               const DeviceArray<std::byte>& memory, Stream stream = {}, const Runner* runner = nullptr) {
-  Workspace workspace(memory.data(), memory.bytes());
-  RunArgs args = layer.run_args(batch, workspace);
-  args.sum = dense_view(out.data(), DType::f32, batch.tokens, batch.width);
-  args.stream = stream;
-  (runner != nullptr ? runner : layer.runner.get())->run(*layer.prepared, args);
-}
-
-// Whether the bytes equal to `value` are `count`, one behind the other.
-bool has_one_range(const std::vector<std::byte>& memory, unsigned char value, std::int64_t count) {
-  const auto begin = std::find(memory.begin(), memory.end(), std::byte{value});
-  const auto end = std::find_if(begin, memory.end(), [=](std::byte b) { return b != std::byte{value}; });
-  return end - begin == count && std::count(memory.begin(), memory.end(), std::byte{value}) == count;
-}
-
-// That the runner takes the kernel for this batch, where a comparison would else say nothing of it: the first launch
-// alone then leaves the flags 0, the whole intermediate all ones, and everything else as it was.
-void expect_runs(Check& check, const LayerOnGpu& layer, const DeviceBatch& batch) {
-  const LayerCase& c = layer.spec;
-  cuda::HopperOptions first = decode_options();
-  first.steps = 1;
-  const auto runner = cuda::make_hopper_runner(nullptr, first);
-  const DeviceArray<std::byte> memory = filled_workspace(layer, batch.tokens);
-  const DeviceArray<float> out(batch.tokens * batch.width);
-  start_run(layer, batch, out, memory, {}, runner.get());
-  cuda::check(cudaDeviceSynchronize(), "the first launch");
-  const std::vector<std::byte> left = memory.download();
-  const std::int64_t block = c.recipe == Recipe::bf16 ? 64 : 128;  // columns of the intermediate are padded to it
-  const std::int64_t element = c.recipe == Recipe::bf16 ? 2 : c.recipe == Recipe::fp8_block ? 4 : 1;
-  const std::int64_t ones = batch.tokens * c.top_k * ((c.intermediate + block - 1) / block * block) * element;
-  const auto zeros = static_cast<std::int64_t>(cuda::sm90::decode_flag_bytes(cuda::device_info(0).processors));
-  const auto kept = std::count(left.begin(), left.end(), std::byte{kFill});
-  check.expect(has_one_range(left, 0xFF, ones) && has_one_range(left, 0, zeros) &&
-                   kept + ones + zeros == static_cast<std::int64_t>(left.size()) && memory.intact(),
-               "the kernel would not run, or its scratch is not cleared: " + c.text());
-}
 
 // Up to 32 routes of layers of all kinds, with skipped ids, local ranges, padding and duplicates.
 void random_shapes(Check& check) {
@@ -162,37 +95,6 @@ void one_token(Check& check) {
   }
 }
 
-// Runs that find the intermediate of the one before in their workspace.
-void reused_workspace(Check& check) {
-  constexpr std::int64_t kTokens[] = {8, 8, 3};
-  constexpr int kRounds = 20;
-  for (const Recipe recipe : kRecipes) {
-    LayerCase c;
-    c.recipe = recipe;
-    c.hidden = 1040;
-    c.intermediate = 784;
-    c.top_k = 4;
-    const LayerOnGpu layer(c, decode_options());
-    const DeviceArray<std::byte> memory = filled_workspace(layer, 8);
-    std::vector<DeviceBatch> batches;
-    std::vector<std::vector<float>> expected;
-    for (const std::int64_t tokens : kTokens) {
-      batches.emplace_back(batch_of(c, tokens, RoutePattern::uniform, 10 + batches.size()));
-      expect_runs(check, layer, batches.back());
-      expected.push_back(layer.run(batches.back()));
-    }
-    bool same = true;
-    for (int round = 0; round < kRounds; ++round) {
-      std::vector<DeviceArray<float>> out;
-      for (const DeviceBatch& batch : batches) out.emplace_back(batch.tokens * batch.width);
-      for (std::size_t i = 0; i < batches.size(); ++i) start_run(layer, batches[i], out[i], memory);
-      cuda::check(cudaDeviceSynchronize(), "runs in one workspace");
-      for (std::size_t i = 0; i < batches.size(); ++i) same = same && same_bits(out[i].download(), expected[i]);
-    }
-    check.expect(same && memory.intact(), "other bits in a workspace that was used: " + c.text());
-  }
-}
-
 // Rows that cannot be read 16 bytes at a time, and outputs with room between rows.
 void strides(Check& check) {
   constexpr std::int64_t kTokens = 5;
@@ -260,39 +162,6 @@ void late_blocks(Check& check) {
         const LayerOnGpu late(c, decode_options(launches));
         check.expect(same_bits(late.run(batch), expected), std::to_string(launches) + " launches: " + c.text());
       }
-    }
-  }
-}
-
-// Launches of the kernel against each other and against large batches, each of which wants the whole GPU.
-void streams(Check& check) {
-  constexpr int kRounds = 60;
-  const cuda::OwnedStream left(0), right(0);
-  for (const Recipe recipe : kRecipes) {
-    LayerCase c;
-    c.recipe = recipe;
-    c.hidden = 1024;
-    c.intermediate = 768;
-    c.experts = 16;
-    c.top_k = 4;
-    const LayerOnGpu few(c, decode_options()), many(c);
-    for (const std::int64_t other : {2, 4096}) {
-      const LayerOnGpu& second = other == 2 ? few : many;
-      const DeviceBatch a(batch_of(c, 4, RoutePattern::uniform, 1)), b(batch_of(c, other, RoutePattern::uniform, 2));
-      expect_runs(check, few, a);
-      const auto expected_a = few.run(a), expected_b = second.run(b);
-      const DeviceArray<float> out_a(a.tokens * a.width), out_b(b.tokens * b.width);
-      const DeviceArray<std::byte> memory_a(static_cast<std::int64_t>(few.runner->workspace_bytes(few.problem, 4)));
-      const DeviceArray<std::byte> memory_b(
-          static_cast<std::int64_t>(second.runner->workspace_bytes(second.problem, other)));
-      for (int i = 0; i < kRounds; ++i) {
-        for (int j = 0; j < 8; ++j) start_run(few, a, out_a, memory_a, left.handle());
-        for (int j = 0; j < (other == 2 ? 8 : 1); ++j) start_run(second, b, out_b, memory_b, right.handle());
-      }
-      left.synchronize();
-      right.synchronize();
-      check.expect(same_bits(out_a.download(), expected_a) && same_bits(out_b.download(), expected_b),
-                   "beside T " + std::to_string(other) + ": " + c.text());
     }
   }
 }
@@ -371,16 +240,10 @@ void routes_output(Check& check) {
 }  // namespace
 
 std::vector<Test> runner_decode_tests() {
-  return {{"decode: random shapes", random_shapes},
-          {"decode: many slots", many_slots},
-          {"decode: one token", one_token},
-          {"decode: reused workspace", reused_workspace},
-          {"decode: strides", strides},
-          {"decode: late blocks", late_blocks},
-          {"decode: streams", streams},
-          {"decode: no numbers", no_numbers},
-          {"decode: many stretches", many_stretches},
-          {"decode: routes", routes_output}};
+  return {{"decode: random shapes", random_shapes},   {"decode: many slots", many_slots},
+          {"decode: one token", one_token},           {"decode: strides", strides},
+          {"decode: late blocks", late_blocks},       {"decode: no numbers", no_numbers},
+          {"decode: many stretches", many_stretches}, {"decode: routes", routes_output}};
 }
 
 }  // namespace sluice::gpu_tests

@@ -1,0 +1,48 @@
+#include "cuda/decode_states.h"
+
+#include "cuda/buffers.h"
+#include "cuda/device.h"
+#include "cuda/status.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr std::size_t kLine = 128;
+
+std::size_t lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+}  // namespace
+
+DecodeStates::DecodeStates(std::int64_t h_bytes, std::int32_t sm_count, int device)
+    : h_bytes_(h_bytes),
+      flag_bytes_(sm90::decode_flag_bytes(sm_count)),
+      memory_(device_buffer(kStates * state_bytes(), device)) {
+  const DeviceScope scope(device);
+  const std::size_t before_h = kLine + lines(2 * flag_bytes_);
+  for (int i = 0; i < kStates; ++i) {
+    std::byte* state = memory_.as<std::byte>() + static_cast<std::size_t>(i) * state_bytes();
+    check(cudaMemset(state, 0, before_h), "clearing the state of the kernel for a few tokens");
+    check(cudaMemset(state + before_h, 0xFF, 2 * lines(static_cast<std::size_t>(h_bytes_))),
+          "clearing the state of the kernel for a few tokens");
+  }
+  check(cudaDeviceSynchronize(), "clearing the state of the kernel for a few tokens");
+}
+
+std::size_t DecodeStates::state_bytes() const {
+  return kLine + lines(2 * flag_bytes_) + 2 * lines(static_cast<std::size_t>(h_bytes_));
+}
+
+std::optional<sm90::DecodeState> DecodeStates::of(const void* scratch) {
+  for (std::size_t i = 0; i < owners_.size(); ++i) {
+    const void* owner = nullptr;
+    if (!owners_[i].compare_exchange_strong(owner, scratch) && owner != scratch) continue;
+    std::byte* state = memory_.as<std::byte>() + i * state_bytes();
+    std::byte* flags = state + kLine;
+    return sm90::DecodeState{reinterpret_cast<std::uint32_t*>(state), reinterpret_cast<std::uint32_t*>(flags),
+                             flags + lines(2 * flag_bytes_),
+                             static_cast<std::int64_t>(lines(static_cast<std::size_t>(h_bytes_)))};
+  }
+  return std::nullopt;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,164 @@
+// What launches of the kernel for a few tokens (cuda/sm90/decode.h) leave for those after them, and keep from those
+// beside them.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "cuda/decode_states.h"
+#include "cuda/device.h"
+#include "cuda/streams.h"
+#include "gpu/decode_case.h"
+
+namespace sluice::gpu_tests {
+namespace {
+
+using sluice::testing::RoutePattern;
+
+// Runs that find the intermediate of the one before in their workspace.
+void reused_workspace(Check& check) {
+  constexpr std::int64_t kTokens[] = {8, 8, 3};
+  constexpr int kRounds = 20;
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c;
+    c.recipe = recipe;
+    c.hidden = 1040;
+    c.intermediate = 784;
+    c.top_k = 4;
+    const LayerOnGpu layer(c, decode_options());
+    const DeviceArray<std::byte> memory = filled_workspace(layer, 8);
+    std::vector<DeviceBatch> batches;
+    std::vector<std::vector<float>> expected;
+    for (const std::int64_t tokens : kTokens) {
+      batches.emplace_back(batch_of(c, tokens, RoutePattern::uniform, 10 + batches.size()));
+      expect_runs(check, layer, batches.back());
+      expected.push_back(layer.run(batches.back()));
+    }
+    bool same = true;
+    for (int round = 0; round < kRounds; ++round) {
+      std::vector<DeviceArray<float>> out;
+      for (const DeviceBatch& batch : batches) out.emplace_back(batch.tokens * batch.width);
+      for (std::size_t i = 0; i < batches.size(); ++i) start_run(layer, batches[i], out[i], memory);
+      cuda::check(cudaDeviceSynchronize(), "runs in one workspace");
+      for (std::size_t i = 0; i < batches.size(); ++i) same = same && same_bits(out[i].download(), expected[i]);
+    }
+    check.expect(same && memory.intact(), "other bits in a workspace that was used: " + c.text());
+  }
+}
+
+// More workspaces than there are states that are kept (decode_states.h), all in use, in an order in which each finds
+// what another batch left there two runs before. With and without states: the same bits.
+void many_workspaces(Check& check) {
+  constexpr int kWorkspaces = cuda::DecodeStates::kStates + 2, kRounds = 9;
+  constexpr std::int64_t kTokens[] = {8, 3, 7};
+  cuda::HopperOptions clears = decode_options();
+  clears.decode_clears = true;
+  const cuda::OwnedStream left(0), right(0);
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c;
+    c.recipe = recipe;
+    c.hidden = 528;
+    c.intermediate = 784;
+    c.top_k = 4;
+    const LayerOnGpu layer(c, decode_options()), cleared(c, clears);
+    std::vector<DeviceBatch> batches;
+    std::vector<std::vector<float>> expected;
+    for (const std::int64_t tokens : kTokens) {
+      batches.emplace_back(batch_of(c, tokens, RoutePattern::uniform, 20 + batches.size()));
+      expect_runs(check, layer, batches.back());
+      expected.push_back(cleared.run(batches.back()));
+    }
+    std::vector<DeviceArray<std::byte>> memory;
+    std::vector<DeviceArray<float>> out;
+    for (int i = 0; i < kWorkspaces; ++i) {
+      memory.push_back(filled_workspace(layer, 8));
+      out.emplace_back(8 * c.hidden);
+    }
+    bool same = true;
+    for (int round = 0; round < kRounds; ++round) {
+      const auto batch_of_workspace = [&](int i) { return static_cast<std::size_t>(i + round) % batches.size(); };
+      for (int i = 0; i < kWorkspaces; ++i) {
+        start_run(layer, batches[batch_of_workspace(i)], out[i], memory[i], (i % 2 == 0 ? left : right).handle());
+      }
+      left.synchronize();
+      right.synchronize();
+      for (int i = 0; i < kWorkspaces; ++i) {
+        const std::vector<float>& want = expected[batch_of_workspace(i)];
+        std::vector<float> got = out[i].download();
+        got.resize(want.size());
+        same = same && same_bits(got, want) && memory[i].intact();
+      }
+    }
+    check.expect(same, "other bits in one of many workspaces: " + c.text());
+  }
+}
+
+// The states are apart from each other, and are their owners'.
+void states(Check& check) {
+  constexpr std::int64_t kBytes = 1000;
+  const std::int32_t processors = cuda::device_info(0).processors;
+  cuda::DecodeStates states(kBytes, processors, 0);
+  const auto key = [](int i) { return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(64 + i)); };
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges;
+  for (int i = 0; i < cuda::DecodeStates::kStates; ++i) {
+    const auto state = states.of(key(i));
+    check.expect(state.has_value() && state->h_bytes >= kBytes, "no state for owner " + std::to_string(i));
+    if (!state) return;
+    const auto at = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+    const auto flags = at(state->flags), h = at(state->h);
+    ranges.emplace_back(at(state->turn), at(state->turn) + 4);
+    ranges.emplace_back(flags, flags + 2 * cuda::sm90::decode_flag_bytes(processors));
+    ranges.emplace_back(h, h + 2 * static_cast<std::uintptr_t>(state->h_bytes));
+    check.expect(h % 128 == 0, "alignment");
+  }
+  std::sort(ranges.begin(), ranges.end());
+  for (std::size_t i = 1; i < ranges.size(); ++i) {
+    check.expect(ranges[i - 1].second <= ranges[i].first, "parts of states overlap");
+  }
+  check.expect(!states.of(key(cuda::DecodeStates::kStates)).has_value(), "a state too many");
+  check.expect(states.of(key(3))->turn == states.of(key(3))->turn && states.of(key(3))->turn != states.of(key(4))->turn,
+               "an owner's state is not his");
+}
+
+// Launches of the kernel against each other and against large batches, each of which wants the whole GPU.
+void streams(Check& check) {
+  constexpr int kRounds = 60;
+  const cuda::OwnedStream left(0), right(0);
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c;
+    c.recipe = recipe;
+    c.hidden = 1024;
+    c.intermediate = 768;
+    c.experts = 16;
+    c.top_k = 4;
+    const LayerOnGpu few(c, decode_options()), many(c);
+    for (const std::int64_t other : {2, 4096}) {
+      const LayerOnGpu& second = other == 2 ? few : many;
+      const DeviceBatch a(batch_of(c, 4, RoutePattern::uniform, 1)), b(batch_of(c, other, RoutePattern::uniform, 2));
+      expect_runs(check, few, a);
+      const auto expected_a = few.run(a), expected_b = second.run(b);
+      const DeviceArray<float> out_a(a.tokens * a.width), out_b(b.tokens * b.width);
+      const DeviceArray<std::byte> memory_a(static_cast<std::int64_t>(few.runner->workspace_bytes(few.problem, 4)));
+      const DeviceArray<std::byte> memory_b(
+          static_cast<std::int64_t>(second.runner->workspace_bytes(second.problem, other)));
+      for (int i = 0; i < kRounds; ++i) {
+        for (int j = 0; j < 8; ++j) start_run(few, a, out_a, memory_a, left.handle());
+        for (int j = 0; j < (other == 2 ? 8 : 1); ++j) start_run(second, b, out_b, memory_b, right.handle());
+      }
+      left.synchronize();
+      right.synchronize();
+      check.expect(same_bits(out_a.download(), expected_a) && same_bits(out_b.download(), expected_b),
+                   "beside T " + std::to_string(other) + ": " + c.text());
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Test> runner_decode_memory_tests() {
+  return {{"decode: reused workspace", reused_workspace},
+          {"decode: many workspaces", many_workspaces},
+          {"decode: states", states},
+          {"decode: streams", streams}};
+}
+
+}  // namespace sluice::gpu_tests
