@@ -33,16 +33,18 @@ std::size_t DecodeStates::state_bytes() const {
 }
 
 std::optional<sm90::DecodeState> DecodeStates::of(const void* scratch) {
-  for (std::size_t i = 0; i < owners_.size(); ++i) {
+  for (int i = 0; i < kStates; ++i) {
     const void* owner = nullptr;
-    if (!owners_[i].compare_exchange_strong(owner, scratch) && owner != scratch) continue;
-    std::byte* state = memory_.as<std::byte>() + i * state_bytes();
-    std::byte* flags = state + kLine;
-    return sm90::DecodeState{reinterpret_cast<std::uint32_t*>(state), reinterpret_cast<std::uint32_t*>(flags),
-                             flags + lines(2 * flag_bytes_),
-                             static_cast<std::int64_t>(lines(static_cast<std::size_t>(h_bytes_)))};
+    if (owners_[i].compare_exchange_strong(owner, scratch) || owner == scratch) return at(i);
   }
   return std::nullopt;
+}
+
+sm90::DecodeState DecodeStates::at(int i) const {
+  std::byte* state = memory_.as<std::byte>() + static_cast<std::size_t>(i) * state_bytes();
+  std::byte* flags = state + kLine;
+  return {reinterpret_cast<std::uint32_t*>(state), reinterpret_cast<std::uint32_t*>(flags),
+          flags + lines(2 * flag_bytes_), static_cast<std::int64_t>(lines(static_cast<std::size_t>(h_bytes_)))};
 }
 
 }  // namespace sluice::cuda

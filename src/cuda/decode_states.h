@@ -28,6 +28,9 @@ class DecodeStates {
   // stays theirs.
   std::optional<sm90::DecodeState> of(const void* scratch);
 
+  // State number i, whoever has it; they are given out from 0 on.
+  sm90::DecodeState at(int i) const;
+
  private:
   std::size_t state_bytes() const;
 

@@ -1,11 +1,13 @@
 // What launches of the kernel for a few tokens (cuda/sm90/decode.h) leave for those after them, and keep from those
 // beside them.
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
 #include "cuda/decode_states.h"
 #include "cuda/device.h"
+#include "cuda/experts_hopper.h"
 #include "cuda/streams.h"
 #include "gpu/decode_case.h"
 
@@ -119,6 +121,56 @@ void states(Check& check) {
                "an owner's state is not his");
 }
 
+std::vector<std::byte> download(const void* data, std::size_t bytes) {
+  std::vector<std::byte> host(bytes);
+  cuda::check(cudaMemcpy(host.data(), data, bytes, cudaMemcpyDeviceToHost), "download");
+  return host;
+}
+
+bool all_bytes(const std::vector<std::byte>& bytes, unsigned char value) {
+  return std::count(bytes.begin(), bytes.end(), std::byte{value}) == static_cast<std::ptrdiff_t>(bytes.size());
+}
+
+// After every run the set of the next one is clear. Results would hardly tell: when a block looks for the intermediate
+// it has nearly always come, and hides what was there before.
+void left_for_next(Check& check) {
+  constexpr std::int64_t kTokens[] = {8, 1, 3, 8, 8, 2, 7};
+  const auto shares = static_cast<std::uint32_t>(cuda::device_info(0).processors);
+  const std::size_t flag_bytes = cuda::sm90::decode_flag_bytes(static_cast<std::int32_t>(shares));
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c;
+    c.recipe = recipe;
+    c.hidden = 528;
+    c.intermediate = 784;
+    c.top_k = 4;
+    const LayerOnGpu layer(c, decode_options());
+    const DeviceArray<std::byte> memory = filled_workspace(layer, 8);
+    const auto& experts = dynamic_cast<const cuda::HopperExperts&>(*layer.prepared);
+    const cuda::sm90::DecodeState state = experts.decode_states->at(0);
+    std::uint32_t runs = 0;
+    for (const std::int64_t tokens : kTokens) {
+      const DeviceBatch batch(batch_of(c, tokens, RoutePattern::uniform, 30 + runs));
+      const DeviceArray<float> out(tokens * c.hidden);
+      start_run(layer, batch, out, memory);
+      cuda::check(cudaDeviceSynchronize(), "a run");
+      const std::size_t used = runs++ % 2, next = 1 - used;
+      const auto flags = download(state.flags, 2 * flag_bytes), h = download(state.h, 2 * state.h_bytes);
+      const auto part = [](const std::vector<std::byte>& all, std::size_t i) {
+        const auto half = static_cast<std::ptrdiff_t>(all.size() / 2), at = static_cast<std::ptrdiff_t>(i) * half;
+        return std::vector<std::byte>(all.begin() + at, all.begin() + at + half);
+      };
+      std::uint32_t turn = 0, done = 0;
+      std::memcpy(&turn, download(state.turn, 4).data(), 4);
+      std::memcpy(&done, part(flags, used).data(), 4);
+      const std::string what = "run " + std::to_string(runs) + " of " + c.text();
+      check.expect(turn == runs * shares % (2 * shares), "the turn is " + std::to_string(turn) + " after " + what);
+      check.expect(done == shares && !all_bytes(part(h, used), 0xFF), "another set was used in " + what);
+      check.expect(all_bytes(part(flags, next), 0), "flags are left in " + what);
+      check.expect(all_bytes(part(h, next), 0xFF), "an intermediate is left in " + what);
+    }
+  }
+}
+
 // Launches of the kernel against each other and against large batches, each of which wants the whole GPU.
 void streams(Check& check) {
   constexpr int kRounds = 60;
@@ -158,6 +210,7 @@ std::vector<Test> runner_decode_memory_tests() {
   return {{"decode: reused workspace", reused_workspace},
           {"decode: many workspaces", many_workspaces},
           {"decode: states", states},
+          {"decode: left for the next", left_for_next},
           {"decode: streams", streams}};
 }
 
