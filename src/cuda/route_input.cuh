@@ -29,7 +29,7 @@ __device__ inline std::uint32_t e4m3_code(float value, float scale) {
   return __nv_cvt_float_to_fp8(__fdiv_rn(finite, scale), __NV_SATFINITE, __NV_E4M3);
 }
 
-// Whether e4m3_codes may take the reciprocal for numbers up to `magnitude`: neither a quotient nor the rest of its
+// Whether the reciprocal may be taken for numbers up to `magnitude`: neither a quotient nor the rest of its
 // check leaves the range of fp32. False for infinity and NaN.
 __device__ inline bool reciprocal_is_exact(float magnitude, float scale, float inverse) {
   return magnitude < FLT_MAX && magnitude * inverse < 0x1p60f && scale > 0x1p-90f && scale < 0x1p100f;
@@ -48,13 +48,6 @@ __device__ inline std::uint32_t e4m3_by_reciprocal(const float (&v)[4], float sc
   const auto low = __nv_cvt_float2_to_fp8x2(make_float2(q[0], q[1]), __NV_SATFINITE, __NV_E4M3);
   const auto high = __nv_cvt_float2_to_fp8x2(make_float2(q[2], q[3]), __NV_SATFINITE, __NV_E4M3);
   return static_cast<std::uint32_t>(low) | static_cast<std::uint32_t>(high) << 16;
-}
-
-__device__ inline std::uint32_t e4m3_codes(const float (&v)[4], float scale, float inverse, bool by_reciprocal) {
-  if (by_reciprocal) return e4m3_by_reciprocal(v, scale, inverse);
-  std::uint32_t codes = 0;
-  for (int i = 0; i < 4; ++i) codes |= e4m3_code(v[i], scale) << (8 * i);
-  return codes;
 }
 
 // By division. Rare, and kept out of the way of the code that runs always, as is more of that kind: the routing kernels

@@ -167,7 +167,8 @@ class HopperRunner final : public Runner {
               cudaStream_t stream) const {
     sm90::DecodeArgs a = decode_args(experts, s, r, args);
     a.launches = options_.decode_launches;
-    const auto state = experts.decode_states != nullptr ? experts.decode_states->of(r.decode_flags) : std::nullopt;
+    // The first array of the scratch is where the workspace begins, whatever the number of tokens.
+    const auto state = experts.decode_states != nullptr ? experts.decode_states->of(r.route_scratch) : std::nullopt;
     if (state && !options_.decode_clears) a.state = *state;
     if (options_.steps == 1) {
       if (!a.state.turn) check(sm90::launch_decode_clear(a, stream), "clearing flags");

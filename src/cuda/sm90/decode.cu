@@ -44,8 +44,8 @@ __device__ std::int32_t claim_any(const Block& b, const DecodeFlags& f, bool& no
 
 // Until all shares are done: -1; or, where that takes longer than this block has taken so far, a share that
 // no block has started: to look for one takes some us, in which nobody sees that the rest has come. After a first long
-// wait others are not waited for.
-__device__ std::int32_t next_share(const Block& b, bool& patient) {
+// wait others are not waited for. The other warps leave the turn meanwhile, if they have not.
+__device__ std::int32_t next_share(const Block& b, bool& patient, bool& left) {
   if (threadIdx.x < 32) {
     const DecodeFlags f = b.t.mine.flags;
     const std::int64_t now = clock64(), until = now + max(kLeastPatience, now - b.t.began);
@@ -58,7 +58,10 @@ __device__ std::int32_t next_share(const Block& b, bool& patient) {
       if (!none && !patient) share = claim_any(b, f, none);
     }
     if (threadIdx.x == 0) b.t.next_share = share;
+  } else if (!left) {
+    leave_turn(b);
   }
+  left = true;
   __syncthreads();
   return b.t.next_share;
 }
@@ -89,30 +92,30 @@ __device__ __forceinline__ std::uint32_t share_taken(const Block& b) {
 }
 
 // Ends a stretch of FC1. `last` = of the share.
-template <Format F>
+template <Format F, bool Lean>
 __device__ __forceinline__ void end_first(const Block& b, const Stretch& p, std::uint32_t taken, bool last) {
   ptx::copies_wait();
   if (threadIdx.x == 0) b.t.owned = taken == 0u;
   __syncthreads();
-  if (b.t.owned != 0) finish_first<F>(b, p);
+  if (b.t.owned != 0) finish_first<F, Lean>(b, p);
   __syncthreads();
   if (last && threadIdx.x == 0 && b.t.owned != 0) ptx::add_relaxed(b.t.mine.flags.done, 1);
 }
 
 // What stretch i needs in shared memory besides weights; those of FC2 wait for elements that are on their way.
-template <Format F>
+template <Format F, bool Lean>
 __device__ __forceinline__ void prepare_stretch(const Block& b, const Share& share, std::int32_t i) {
   const std::int32_t round2 = i - share.rounds;
   if (round2 != 0) fetch_terms<F>(b, stretch_of(b, share, i));
   if (round2 < 0) {
     if (i == 0) __syncthreads();
-    if (i == 0) record_x<F>(b);
+    if (!Lean && i == 0) record_x<F>(b);
     return;
   }
   fetch_h<F>(b, places_of(b, round2));
   ptx::copies_wait();
   __syncthreads();
-  record_h<F>(b, places_of(b, round2));
+  if (!Lean) record_h<F>(b, places_of(b, round2));
 }
 
 // One block a multiprocessor. No block waits for one that has not started: FC1 of such a block is computed by those
@@ -120,7 +123,10 @@ __device__ __forceinline__ void prepare_stretch(const Block& b, const Share& sha
 //
 // Goes through stretches: those of FC1 of its own share, then of shares that it takes over, then those of FC2. While
 // one is multiplied, the first weights of the next are asked for.
-template <Format F>
+//
+// `Lean`: what is_lean() says. Code that few launches need costs the others: caches of instructions are cold, and what
+// lies more than 64 KB behind the beginning came 1.6 us late.
+template <Format F, bool Lean>
 __global__ void __launch_bounds__(kDecodeThreads, 1) decode(const __grid_constant__ DecodeKernel k) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ DecodeTables tables;
@@ -138,18 +144,22 @@ __global__ void __launch_bounds__(kDecodeThreads, 1) decode(const __grid_constan
   Share share = share_number(b, b.index);
   std::uint32_t taken = 0;
   std::int32_t i = -1;
-  bool patient = true;
+  bool patient = true, left = false;
 #pragma unroll 1
   for (bool first = true;;) {
     if (i < 0) {
       stream.ask(b, stretch_of(b, share, 0));
-      if (first) prepare_x<F>(b, share);
+      if (first) {
+        prepare_x<F>(b, share);
+        taken = share_taken(b);
+      }
+      first = false;
     } else {
       stream_stretch<F>(
           b, stretch_of(b, share, i), [&] { return stretch_of(b, share, i + 1); }, stream);
       if (i >= share.rounds) {
         __syncthreads();
-        if (ends_at_once(b)) {
+        if (Lean || ends_at_once(b)) {
           write_sums<F>(b);
           return;
         }
@@ -157,8 +167,8 @@ __global__ void __launch_bounds__(kDecodeThreads, 1) decode(const __grid_constan
         __syncthreads();
         if (i - share.rounds == tables.rounds2 - 1) break;
       } else {
-        end_first<F>(b, stretch_of(b, share, i), taken, i == share.rounds - 1);
-        const std::int32_t next = i == share.rounds - 1 ? next_share(b, patient) : -1;
+        end_first<F, Lean>(b, stretch_of(b, share, i), taken, i == share.rounds - 1);
+        const std::int32_t next = i == share.rounds - 1 ? next_share(b, patient, left) : -1;
         if (next >= 0) {
           stream.clear();
           share = share_number(b, next);
@@ -168,12 +178,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 1) decode(const __grid_constan
         }
       }
     }
-    prepare_stretch<F>(b, share, ++i);
-    if (first) {
-      taken = share_taken(b);
-      leave_turn(b);
-    }
-    first = false;
+    prepare_stretch<F, Lean>(b, share, ++i);
   }
   write_output(b);
 }
@@ -194,15 +199,27 @@ DecodeSide decode_side(const DecodeArgs& a, int side) {
 
 using Kernel = void (*)(DecodeKernel);
 
+template <bool Lean>
 Kernel kernel_of(Format format) {
   switch (format) {
     case Format::bf16:
-      return decode<Format::bf16>;
+      return decode<Format::bf16, Lean>;
     case Format::fp8_block:
-      return decode<Format::fp8_block>;
+      return decode<Format::fp8_block, Lean>;
     default:
-      return decode<Format::fp8_tensor>;
+      return decode<Format::fp8_tensor, Lean>;
   }
+}
+
+// Whether the activation is a GateCurve, no stages are recorded, and whatever the ids are ends_at_once() is true.
+bool is_lean(const DecodeKernel& k) {
+  const std::int64_t routes = k.a.tokens * k.a.top_k;
+  return k.is_curve && k.a.stages.route_row == nullptr && !k.a.routes && 32 % k.a.top_k == 0 && routes <= k.s.h_rows &&
+         routes * k.s.most2 <= k.s.cap2;
+}
+
+Kernel kernel_of(const DecodeKernel& k) {
+  return is_lean(k) ? kernel_of<true>(k.a.shape.format) : kernel_of<false>(k.a.shape.format);
 }
 
 // The blocks of launch `part` of several. Those after the first are no dependents: they start when the one before ends.
@@ -210,8 +227,8 @@ cudaError_t launch_part(DecodeKernel k, std::int32_t part, cudaStream_t stream) 
   const Range blocks = share_of(k.s.shares, Divisor::of(k.a.launches), part);
   k.first_block = blocks.begin;
   const dim3 grid(static_cast<unsigned>(blocks.count())), threads(kDecodeThreads);
-  if (part == 0) return launch_dependent(kernel_of(k.a.shape.format), grid, threads, k.s.bytes, stream, k);
-  kernel_of(k.a.shape.format)<<<grid, threads, k.s.bytes, stream>>>(k);
+  if (part == 0) return launch_dependent(kernel_of(k), grid, threads, k.s.bytes, stream, k);
+  kernel_of(k)<<<grid, threads, k.s.bytes, stream>>>(k);
   return cudaGetLastError();
 }
 
@@ -229,9 +246,11 @@ std::size_t decode_h_bytes(const Shape& shape, std::int64_t routes) {
 
 cudaError_t prepare_decode() {
   for (const Format format : {Format::bf16, Format::fp8_block, Format::fp8_tensor}) {
-    const cudaError_t status =
-        cudaFuncSetAttribute(kernel_of(format), cudaFuncAttributeMaxDynamicSharedMemorySize, kDecodeSharedBytes);
-    if (status != cudaSuccess) return status;
+    for (const Kernel kernel : {kernel_of<true>(format), kernel_of<false>(format)}) {
+      const cudaError_t status =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kDecodeSharedBytes);
+      if (status != cudaSuccess) return status;
+    }
   }
   return cudaSuccess;
 }

@@ -34,7 +34,7 @@ __device__ __forceinline__ void store_feature(void* h, std::int64_t row, std::in
 }
 
 // A thread a feature of an item: the activated values of its routes.
-template <Format F>
+template <Format F, bool Lean>
 __device__ inline void finish_first(const Block& b, const Stretch& p) {
   const DecodeArgs& a = b.k.a;
   const std::int64_t stride = std::int64_t{b.k.sides[1].k_blocks} * block_elements(F);
@@ -50,7 +50,7 @@ __device__ inline void finish_first(const Block& b, const Stretch& p) {
       whole_sums(b, i, f * kChunkRows + c, kFeatures * kChunkRows, sums);
       const float gate = finished<F>(b, 0, i, f, sums[0], a.x_static_scale);
       const float up = finished<F>(b, 0, i, f + kFeatures, sums[1], a.x_static_scale);
-      const float v = b.k.is_curve ? gate_curve(b.k.curve, gate, up) : other_activation(a.activation, gate, up);
+      const float v = Lean || b.k.is_curve ? gate_curve(b.k.curve, gate, up) : other_activation(a.activation, gate, up);
       store_feature<F>(b.t.mine.h, (first + c) * stride, static_cast<std::int32_t>(item.row / 2 + f), inverse, v);
     }
   }

@@ -170,9 +170,10 @@ __device__ __forceinline__ uint4 codes_of_eight(const uint4& x, float scale, boo
   const float low[4] = {low_number(x.x), high_number(x.x), low_number(x.y), high_number(x.y)};
   const float high[4] = {low_number(x.z), high_number(x.z), low_number(x.w), high_number(x.w)};
   if (numbers && reciprocal_is_exact(amax, scale, inverse)) {
-    return f16_of_eight(e4m3_codes(low, scale, inverse, true), e4m3_codes(high, scale, inverse, true));
+    return f16_of_eight(e4m3_by_reciprocal(low, scale, inverse), e4m3_by_reciprocal(high, scale, inverse));
   }
-  return f16_of_eight(e4m3_codes(low, scale, inverse, false), e4m3_codes(high, scale, inverse, false));
+  return f16_of_eight(e4m3_by_division(low[0], low[1], low[2], low[3], scale),
+                      e4m3_by_division(high[0], high[1], high[2], high[3], scale));
 }
 
 // fp8: rows become the f16 of their codes, in place, and scales behind them. 16 lanes a K block, a lane 8 numbers; the
@@ -313,16 +314,18 @@ __device__ inline void fetch_h_block(const Block& b, std::int32_t first_place, s
       for (int j = 0; j < kAhead; ++j) all = all && written(piece[j].even) && written(piece[j].odd);
     } while (!all);
     __syncwarp();
+    // One copy of the code, through which the pieces pass: to move them takes less than to fetch four.
+#pragma unroll 1
+    for (std::int32_t n = first; n < first + kStep * kAhead && n / 2 * 2 < blocks; n += kStep) {
+      const std::int32_t row = by.quotient(n), kb = n - row * k_blocks;
+      const float scale = __fdiv_rn(fmaxf(piece[0].block_amax(), kGroupAmaxFloor), kE4m3Largest);
+      const uint4 codes = piece[0].codes(__fdiv_rn(1.0f, scale));
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      const std::int32_t n = first + j * kStep, row = by.quotient(n), kb = n - row * k_blocks;
-      if (n / 2 * 2 >= blocks) break;
-      const float scale = __fdiv_rn(fmaxf(piece[j].block_amax(), kGroupAmaxFloor), kE4m3Largest);
-      const float inverse = __fdiv_rn(1.0f, scale);
+      for (int j = 1; j < kAhead; ++j) piece[j - 1] = piece[j];
       if (n >= blocks) continue;
       unsigned char* to = b.shared + row * b.k.s.h_stride;
       if (c == 0) reinterpret_cast<float*>(to + k_blocks * 256)[kb] = scale;
-      *reinterpret_cast<uint4*>(to + kb * 256 + c * 16) = piece[j].codes(inverse);
+      *reinterpret_cast<uint4*>(to + kb * 256 + c * 16) = codes;
     }
   }
 }

@@ -25,15 +25,16 @@ __device__ __forceinline__ void take_turn(const Block& b) {
   b.t.other = set_of(s, b.k.s.shares, !second);
 }
 
-// This block's part of clearing, behind a barrier with take_turn(). All threads.
+// This block's part of clearing, behind a barrier with take_turn(). By all but the first warp, which is busy then.
 __device__ __forceinline__ void leave_turn(const Block& b) {
+  constexpr std::int32_t kThreads = kDecodeThreads - 32;
   const DecodeState& s = b.k.a.state;
   if (s.turn == nullptr) return;
-  const std::int32_t thread = ptx::this_thread(), shares = b.k.s.shares;
+  const std::int32_t thread = ptx::this_thread() - 32, shares = b.k.s.shares;
   const auto vectors = static_cast<std::int32_t>(s.h_bytes / sizeof(uint4));
   auto* h = static_cast<uint4*>(b.t.other.h);
 #pragma unroll 1
-  for (std::int32_t i = b.index * kDecodeThreads + thread; i < vectors; i += shares * kDecodeThreads) {
+  for (std::int32_t i = b.index * kThreads + thread; i < vectors; i += shares * kThreads) {
     h[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
   }
   if (thread != 0) return;
