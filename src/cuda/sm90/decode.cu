@@ -7,7 +7,8 @@
 namespace sluice::cuda::sm90 {
 namespace {
 
-constexpr std::int64_t kLeastPatience = 8000;         // cycles, about 4 us
+constexpr std::int64_t kLeastPatience = 8000;  // cycles, about 4 us
+constexpr std::uint32_t kLateShares = 8;       // one in so many may be missing when blocks look at the intermediate
 constexpr std::size_t kMostSharedBytes = 227 * 1024;  // of a block
 static_assert(sizeof(DecodeTables) + kDecodeSharedBytes <= kMostSharedBytes);
 
@@ -42,9 +43,17 @@ __device__ std::int32_t claim_any(const Block& b, const DecodeFlags& f, bool& no
   return -1;
 }
 
-// Until all shares are done: -1; or, where that takes longer than this block has taken so far, a share that
-// no block has started: to look for one takes some us, in which nobody sees that the rest has come. After a first long
-// wait others are not waited for. The other warps leave the turn meanwhile, if they have not.
+// Whether to look at the intermediate now. All shares are done; or most are, and as every block runs, so will the
+// others: then those that are here come while these are waited for.
+__device__ bool may_look(const Block& b, const DecodeFlags& f) {
+  const uint2 counts = ptx::load_relaxed_pair(f.done);
+  const auto shares = static_cast<std::uint32_t>(b.k.s.shares), most = shares - shares / kLateShares;
+  return __shfl_sync(0xffffffffu, counts.x == shares || (counts.y == shares && counts.x >= most) ? 1 : 0, 0) != 0;
+}
+
+// Once may_look(): -1; or, where that takes longer than this block has taken so far, a share that no block has started:
+// to look for one takes some us, in which nobody sees that the rest has come. After a first long wait others are not
+// waited for. The other warps leave the turn meanwhile, if they have not.
 __device__ std::int32_t next_share(const Block& b, bool& patient, bool& left) {
   if (threadIdx.x < 32) {
     const DecodeFlags f = b.t.mine.flags;
@@ -52,8 +61,7 @@ __device__ std::int32_t next_share(const Block& b, bool& patient, bool& left) {
     std::int32_t share = -1;
     bool none = false;
     while (share < 0) {
-      const std::uint32_t done = __shfl_sync(0xffffffffu, ptx::load_relaxed(f.done), 0);
-      if (done == static_cast<std::uint32_t>(b.k.s.shares)) break;
+      if (may_look(b, f)) break;
       patient = __shfl_sync(0xffffffffu, patient && clock64() <= until ? 1 : 0, 0) != 0;
       if (!none && !patient) share = claim_any(b, f, none);
     }

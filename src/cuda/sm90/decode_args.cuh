@@ -27,7 +27,7 @@ struct DecodeKernel {
 
 // One set of DecodeState::flags.
 struct DecodeFlags {
-  std::uint32_t* done;    // [1] shares of FC1 whose intermediate was stored; it may be on its way still
+  std::uint32_t* done;  // [2] shares of FC1 whose intermediate was stored (it may be on its way still); blocks that run
   std::uint32_t* claims;  // [shares] 1 = a block computes it
 };
 inline constexpr std::int32_t kDecodeFlagGap = 32;  // ints: the count has a line of its own

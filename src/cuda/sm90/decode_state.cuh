@@ -23,6 +23,7 @@ __device__ __forceinline__ void take_turn(const Block& b) {
   const bool second = s.turn != nullptr && ptx::load_relaxed(s.turn) >= shares;
   b.t.mine = set_of(s, b.k.s.shares, second);
   b.t.other = set_of(s, b.k.s.shares, !second);
+  ptx::add_relaxed(b.t.mine.flags.done + 1, 1);
 }
 
 // This block's part of clearing, behind a barrier with take_turn(). By all but the first warp, which is busy then.
@@ -39,7 +40,7 @@ __device__ __forceinline__ void leave_turn(const Block& b) {
   }
   if (thread != 0) return;
   b.t.other.flags.claims[b.index] = 0;
-  if (b.index == 0) *b.t.other.flags.done = 0;
+  if (b.index == 0) *reinterpret_cast<uint2*>(b.t.other.flags.done) = make_uint2(0, 0);
   ptx::count_around(s.turn, 2 * static_cast<std::uint32_t>(shares) - 1);
 }
 

@@ -41,11 +41,11 @@ void share_out(const Shape& shape, const Extents& e, double active, std::int32_t
 double most_decode_bytes(Format format, std::int64_t tokens) {
   switch (format) {
     case Format::bf16:
-      return 205e6;
+      return tokens == 1 ? 720e6 : 205e6;
     case Format::fp8_tensor:
-      return tokens == 1 ? 360e6 : tokens == 2 ? 180e6 : 110e6;
+      return tokens == 1 ? 360e6 : 180e6;
     default:
-      return 90e6;
+      return tokens == 1 ? 360e6 : 90e6;
   }
 }
 
