@@ -1,6 +1,7 @@
 // What launches of the kernel for a few tokens (cuda/sm90/decode.h) leave for those after them, and keep from those
 // beside them.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -99,7 +100,8 @@ void states(Check& check) {
   constexpr std::int64_t kBytes = 1000;
   const std::int32_t processors = cuda::device_info(0).processors;
   cuda::DecodeStates states(kBytes, processors, 0);
-  const auto key = [](int i) { return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(64 + i)); };
+  const std::array<char, cuda::DecodeStates::kStates + 1> owners{};
+  const auto key = [&](int i) { return static_cast<const void*>(&owners[static_cast<std::size_t>(i)]); };
   std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges;
   for (int i = 0; i < cuda::DecodeStates::kStates; ++i) {
     const auto state = states.of(key(i));
