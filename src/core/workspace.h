@@ -18,6 +18,9 @@ class Workspace {
   Workspace() = default;
   Workspace(void* data, std::size_t bytes) : data_(static_cast<std::byte*>(data)), bytes_(bytes) {}
 
+  // Where it begins, whatever was taken.
+  const void* data() const { return data_; }
+
   // `count` elements of T, 64-byte aligned, not initialised. Throws Error(resources) when the workspace is too small,
   // which means that a workspace_bytes() of some operation is wrong.
   template <class T>

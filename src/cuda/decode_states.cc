@@ -3,11 +3,13 @@
 #include "cuda/buffers.h"
 #include "cuda/device.h"
 #include "cuda/status.h"
+#include "cuda/streams.h"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr std::size_t kLine = 128;
+constexpr char kClearing[] = "clearing the state of the kernel for a few tokens";
 
 std::size_t lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
@@ -18,24 +20,26 @@ DecodeStates::DecodeStates(std::int64_t h_bytes, std::int32_t sm_count, int devi
       flag_bytes_(sm90::decode_flag_bytes(sm_count)),
       memory_(device_buffer(kStates * state_bytes(), device)) {
   const DeviceScope scope(device);
+  const OwnedStream stream(device);  // others may be in use
   const std::size_t before_h = kLine + lines(2 * flag_bytes_);
   for (int i = 0; i < kStates; ++i) {
     std::byte* state = memory_.as<std::byte>() + static_cast<std::size_t>(i) * state_bytes();
-    check(cudaMemset(state, 0, before_h), "clearing the state of the kernel for a few tokens");
-    check(cudaMemset(state + before_h, 0xFF, 2 * lines(static_cast<std::size_t>(h_bytes_))),
-          "clearing the state of the kernel for a few tokens");
+    check(cudaMemsetAsync(state, 0, before_h, stream.get()), kClearing);
+    check(cudaMemsetAsync(state + before_h, 0xFF, 2 * lines(static_cast<std::size_t>(h_bytes_)), stream.get()),
+          kClearing);
   }
-  check(cudaDeviceSynchronize(), "clearing the state of the kernel for a few tokens");
+  stream.synchronize();
 }
 
 std::size_t DecodeStates::state_bytes() const {
   return kLine + lines(2 * flag_bytes_) + 2 * lines(static_cast<std::size_t>(h_bytes_));
 }
 
-std::optional<sm90::DecodeState> DecodeStates::of(const void* scratch) {
+std::optional<sm90::DecodeState> DecodeStates::of(const void* workspace, std::int64_t h_bytes) {
+  if (h_bytes > h_bytes_) return std::nullopt;
   for (int i = 0; i < kStates; ++i) {
     const void* owner = nullptr;
-    if (owners_[i].compare_exchange_strong(owner, scratch) || owner == scratch) return at(i);
+    if (owners_[i].compare_exchange_strong(owner, workspace) || owner == workspace) return at(i);
   }
   return std::nullopt;
 }

@@ -36,7 +36,7 @@ struct GpuBatch {
 
 struct GpuTiming {
   std::vector<double> us;   // of each repetition
-  double route_us = 0;      // median of the routing kernel alone
+  double route_us = 0;      // median of the routing kernel alone; 0 where there is none
   double experts_us = 0;    // of both of the first steps
   double invariant_us = 0;  // of the layer in the row-invariant mode, where it runs differently; else 0
   double error = 0;         // relative L2 distance from the oracle, of the tokens that were checked

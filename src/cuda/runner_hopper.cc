@@ -1,5 +1,6 @@
 #include "cuda/runner_hopper.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -66,13 +67,15 @@ sm90::Shape shape_of(const Problem& problem, std::int64_t local_experts) {
           static_cast<std::int32_t>(problem.layer.intermediate), static_cast<std::int32_t>(local_experts)};
 }
 
-// The most routes that the kernel for a few tokens takes.
+// The most routes that the kernel for a few tokens takes. A run may have fewer slots a token than the layer.
 std::int64_t most_decode_routes(const sm90::Shape& shape, const RoutingSpec& routing, int processors,
                                 bool row_invariant, const HopperOptions& options) {
-  const std::int32_t k = routing.slots();
   std::int64_t most = 0;
-  for (std::int64_t tokens = 1; tokens * k <= sm90::kDecodeRoutes; ++tokens) {
-    if (takes_decode(shape, tokens, k, routing.total_experts(), processors, row_invariant, options)) most = tokens * k;
+  for (std::int32_t k = 1; k <= routing.slots(); ++k) {
+    for (std::int64_t tokens = 1; tokens * k <= sm90::kDecodeRoutes; ++tokens) {
+      if (!takes_decode(shape, tokens, k, routing.total_experts(), processors, row_invariant, options)) continue;
+      most = std::max(most, tokens * k);
+    }
   }
   return most;
 }
@@ -109,8 +112,8 @@ class HopperRunner final : public Runner {
     check(sm90::prepare_kernels(), "preparing the kernels of Hopper");
     check(sm90::prepare_decode(), "preparing the kernel for a few tokens");
     auto experts = std::make_unique<HopperExperts>(problem, weights.count());
-    experts->decode_states = decode_states(*experts);
     reload(*experts, std::move(weights));
+    experts->decode_states = decode_states(*experts);
     return experts;
   }
 
@@ -150,7 +153,9 @@ class HopperRunner final : public Runner {
   std::shared_ptr<DecodeStates> decode_states(const HopperExperts& experts) const {
     const std::int64_t routes =
         most_decode_routes(experts.shape, experts.layer.routing, experts.processors, experts.row_invariant, options_);
-    if (routes == 0) return nullptr;
+    const LayerInputScales& scales = experts.input_scales;
+    const bool dynamic = experts.recipe == Recipe::fp8_tensor && (scales.gemm1 == 0.0f || scales.gemm2 == 0.0f);
+    if (routes == 0 || dynamic) return nullptr;
     const auto bytes = static_cast<std::int64_t>(sm90::decode_h_bytes(experts.shape, routes));
     const std::lock_guard lock(states_mutex_);
     std::weak_ptr<DecodeStates>& known = states_[{experts.device, bytes}];
@@ -167,9 +172,10 @@ class HopperRunner final : public Runner {
               cudaStream_t stream) const {
     sm90::DecodeArgs a = decode_args(experts, s, r, args);
     a.launches = options_.decode_launches;
-    // The first array of the scratch is where the workspace begins, whatever the number of tokens.
-    const auto state = experts.decode_states != nullptr ? experts.decode_states->of(r.route_scratch) : std::nullopt;
-    if (state && !options_.decode_clears) a.state = *state;
+    if (experts.decode_states != nullptr && !options_.decode_clears) {
+      const auto bytes = static_cast<std::int64_t>(sm90::decode_h_bytes(s.shape, s.routes()));
+      if (const auto state = experts.decode_states->of(args.workspace->data(), bytes)) a.state = *state;
+    }
     if (options_.steps == 1) {
       if (!a.state.turn) check(sm90::launch_decode_clear(a, stream), "clearing flags");
       return;

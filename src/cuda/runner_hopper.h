@@ -5,7 +5,9 @@
 // for what the kernel for a few tokens keeps between launches (decode_states.h); prepared experts may be run from
 // several threads, each with its own stream and workspace. `run` is three steps on the caller's stream: R (route.h) >
 // sm90::launch_experts > F (finalize.h), or one for a few tokens (sm90/decode.h); it may be captured, then the
-// workspace, the arguments and the experts stay where they are as long as the graph is used.
+// workspace, the arguments and the experts stay where they are as long as the graph is used. Its kernels let the next
+// one of the stream start early: one of the caller's that takes that offer (programmatic launch) waits for them
+// (griddepcontrol.wait) before it ends, even if it needs nothing of them.
 #pragma once
 
 #include <memory>

@@ -138,9 +138,9 @@ template <Format F, bool Lean>
 __global__ void __launch_bounds__(kDecodeThreads, 1) decode(const __grid_constant__ DecodeKernel k) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ DecodeTables tables;
-  let_next_kernel_start();
   const Block b{k, tables, shared, k.first_block + static_cast<std::int32_t>(blockIdx.x)};
   wait_for_previous_kernel();
+  let_next_kernel_start();
   const LaneRoute route(k.a);
   fetch_x(b);
   Stream<F> stream(b);
@@ -243,7 +243,7 @@ cudaError_t launch_part(DecodeKernel k, std::int32_t part, cudaStream_t stream) 
 }  // namespace
 
 std::size_t decode_flag_bytes(std::int32_t sm_count) {
-  return (kDecodeFlagGap + static_cast<std::size_t>(sm_count)) * sizeof(std::uint32_t);
+  return static_cast<std::size_t>(decode_flag_words(sm_count)) * sizeof(std::uint32_t);
 }
 
 std::size_t decode_h_bytes(const Shape& shape, std::int64_t routes) {

@@ -28,7 +28,7 @@ struct DecodeState {
   std::uint32_t* turn = nullptr;   // blocks that came, modulo 2 sm_count: which set is whose turn; nullptr = one set
   std::uint32_t* flags = nullptr;  // decode_flag_bytes a set
   void* h = nullptr;               // h_bytes a set, alignment 128
-  std::int64_t h_bytes = 0;        // decode_h_bytes, of kDecodeRoutes where there are two sets
+  std::int64_t h_bytes = 0;        // at least decode_h_bytes; where there are two sets
 };
 
 struct DecodeArgs {

@@ -30,7 +30,10 @@ struct DecodeFlags {
   std::uint32_t* done;  // [2] shares of FC1 whose intermediate was stored (it may be on its way still); blocks that run
   std::uint32_t* claims;  // [shares] 1 = a block computes it
 };
-inline constexpr std::int32_t kDecodeFlagGap = 32;  // ints: the count has a line of its own
+inline constexpr std::int32_t kDecodeFlagGap = 32;  // ints: the counts have a line of their own
+__host__ __device__ constexpr std::int32_t decode_flag_words(std::int32_t shares) {  // whole lines
+  return (2 * kDecodeFlagGap - 1 + shares) / kDecodeFlagGap * kDecodeFlagGap;
+}
 
 // One of the sets of DecodeState.
 struct DecodeSet {

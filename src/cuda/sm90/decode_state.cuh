@@ -12,7 +12,7 @@
 namespace sluice::cuda::sm90 {
 
 __host__ __device__ inline DecodeSet set_of(const DecodeState& s, std::int32_t shares, bool second) {
-  std::uint32_t* flags = s.flags + (second ? kDecodeFlagGap + shares : 0);
+  std::uint32_t* flags = s.flags + (second ? decode_flag_words(shares) : 0);
   return {{flags, flags + kDecodeFlagGap}, static_cast<unsigned char*>(s.h) + (second ? s.h_bytes : 0)};
 }
 

@@ -104,7 +104,7 @@ void states(Check& check) {
   const auto key = [&](int i) { return static_cast<const void*>(&owners[static_cast<std::size_t>(i)]); };
   std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges;
   for (int i = 0; i < cuda::DecodeStates::kStates; ++i) {
-    const auto state = states.of(key(i));
+    const auto state = states.of(key(i), kBytes);
     check.expect(state.has_value() && state->h_bytes >= kBytes, "no state for owner " + std::to_string(i));
     if (!state) return;
     const auto at = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
@@ -118,8 +118,10 @@ void states(Check& check) {
   for (std::size_t i = 1; i < ranges.size(); ++i) {
     check.expect(ranges[i - 1].second <= ranges[i].first, "parts of states overlap");
   }
-  check.expect(!states.of(key(cuda::DecodeStates::kStates)).has_value(), "a state too many");
-  check.expect(states.of(key(3))->turn == states.of(key(3))->turn && states.of(key(3))->turn != states.of(key(4))->turn,
+  check.expect(!states.of(key(0), states.of(key(0), 1)->h_bytes + 1).has_value(), "a state that is too small");
+  check.expect(!states.of(key(cuda::DecodeStates::kStates), 1).has_value(), "a state too many");
+  check.expect(states.of(key(3), 1)->turn == states.of(key(3), 1)->turn &&
+                   states.of(key(3), 1)->turn != states.of(key(4), 1)->turn,
                "an owner's state is not his");
 }
 
@@ -173,6 +175,37 @@ void left_for_next(Check& check) {
   }
 }
 
+// Runs with fewer slots a token than the layer has, as ranks that exchange rows make them: 14 routes, where batches of
+// the layer's own slots take this kernel with 8 only.
+void fewer_slots(Check& check) {
+  constexpr std::int64_t kTokens = 14;
+  constexpr int kRuns = 6;
+  for (const Recipe recipe : kRecipes) {
+    LayerCase c;
+    c.recipe = recipe;
+    c.hidden = 1024;
+    c.intermediate = recipe == Recipe::bf16 ? 2304 : recipe == Recipe::fp8_tensor ? 4096 : 2048;
+    c.experts = 64;
+    c.top_k = 8;
+    const cuda::sm90::Shape shape{cuda::sm90_format(recipe), static_cast<std::int32_t>(c.hidden),
+                                  static_cast<std::int32_t>(c.intermediate), c.experts};
+    const auto pays = [&](std::int64_t tokens, std::int32_t k) {
+      return cuda::sm90::decode_pays(shape, tokens, k, c.experts, cuda::device_info(0).processors);
+    };
+    check.expect(pays(1, c.top_k) && !pays(2, c.top_k) && pays(kTokens, 1), "other limits: " + c.text());
+    const LayerOnGpu layer(c);
+    LayerCase one = c;
+    one.top_k = 1;
+    const DeviceBatch batch(batch_of(one, kTokens, RoutePattern::uniform, 40));
+    const DeviceArray<std::byte> memory = filled_workspace(layer, kTokens);
+    const DeviceArray<float> out(kTokens * c.hidden);
+    for (int run = 0; run < kRuns; ++run) start_run(layer, batch, out, memory);
+    cuda::check(cudaDeviceSynchronize(), "runs with fewer slots");
+    layer.compare(check, batch, out.download(), "one slot of eight");
+    check.expect(memory.intact(), "wrote outside: " + c.text());
+  }
+}
+
 // Launches of the kernel against each other and against large batches, each of which wants the whole GPU.
 void streams(Check& check) {
   constexpr int kRounds = 60;
@@ -213,6 +246,7 @@ std::vector<Test> runner_decode_memory_tests() {
           {"decode: many workspaces", many_workspaces},
           {"decode: states", states},
           {"decode: left for the next", left_for_next},
+          {"decode: fewer slots", fewer_slots},
           {"decode: streams", streams}};
 }
 
