@@ -37,7 +37,7 @@ std::int64_t extent(std::int64_t rows, std::int64_t row_stride, std::int64_t col
 
 Buffer upload(const void* data, std::int64_t bytes, int device) {
   Buffer buffer = device_buffer(static_cast<std::size_t>(bytes), device);
-  check(cudaMemcpy(buffer.data(), data, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice), "uploading a weight");
+  copy_to_device(buffer.data(), data, static_cast<std::size_t>(bytes), "uploading a weight");
   return buffer;
 }
 

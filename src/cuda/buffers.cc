@@ -25,6 +25,16 @@ Buffer device_buffer(std::size_t bytes, int device) {
   return {data, bytes, {DeviceKind::cuda, device}, [](void* p, std::size_t) { cudaFree(p); }};
 }
 
+void copy_to_device(void* to, const void* from, std::size_t bytes, const char* doing) {
+  check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), doing);
+  check(cudaStreamSynchronize(cudaStreamLegacy), doing);
+}
+
+void fill_device(void* to, int value, std::size_t bytes, const char* doing) {
+  check(cudaMemset(to, value, bytes), doing);
+  check(cudaStreamSynchronize(cudaStreamLegacy), doing);
+}
+
 Buffer pinned_buffer(std::size_t bytes) {
   if (bytes == 0) return {};
   void* data = nullptr;

@@ -32,7 +32,7 @@ double median(std::vector<double> values) {
 
 Buffer upload(const void* data, std::size_t bytes, int device) {
   Buffer buffer = device_buffer(std::max<std::size_t>(bytes, 16), device);
-  check(cudaMemcpy(buffer.data(), data, bytes, cudaMemcpyHostToDevice), "uploading a batch");
+  copy_to_device(buffer.data(), data, bytes, "uploading a batch");
   return buffer;
 }
 
@@ -70,14 +70,14 @@ class HopperBench final : public LayerBench {
         invariant_(make_hopper_runner(pool, {0, 1})),
         flush_(device_buffer(kFlushBytes, device)),
         sink_(device_buffer(sizeof(std::uint32_t), device)) {
-    check(cudaMemset(flush_.data(), 0x5A, kFlushBytes), "filling memory");
+    fill_device(flush_.data(), 0x5A, kFlushBytes, "filling memory");
   }
 
   GpuCeilings ceilings() override {
     GpuCeilings c;
     c.name = info_.name;
     const Buffer from = device_buffer(kStreamBytes, info_.index), to = device_buffer(kStreamBytes, info_.index);
-    check(cudaMemset(from.data(), 0x5A, kStreamBytes), "filling memory");
+    fill_device(from.data(), 0x5A, kStreamBytes, "filling memory");
     const double bytes = static_cast<double>(kStreamBytes);
     c.read_tb_per_s = 1e-6 * bytes / time_plain([&] { read(from.data(), kStreamBytes); });
     c.copy_tb_per_s =
@@ -110,8 +110,7 @@ class HopperBench final : public LayerBench {
     const Buffer weights = upload(batch.weights, routes * sizeof(float), info_.index);
     const Buffer out = device_buffer(static_cast<std::size_t>(tokens * width) * 2, info_.index);
     const Buffer memory = device_buffer(runner_->workspace_bytes(problem_, tokens), info_.index);
-    for (const Buffer* b : {&out, &memory}) check(cudaMemset(b->data(), 0xFF, b->bytes()), "poisoning memory");
-    check(cudaDeviceSynchronize(), "uploading a batch");
+    for (const Buffer* b : {&out, &memory}) fill_device(b->data(), 0xFF, b->bytes(), "poisoning memory");
     Workspace workspace(memory.data(), memory.bytes());
     RunArgs args;
     args.hidden = dense_view(static_cast<const void*>(hidden.data()), DType::bf16, tokens, width);

@@ -88,8 +88,7 @@ Oracle::Oracle(const Problem& problem, const ExpertWeights& weights, int device)
                      bias(weights.gate_bias, e), bias(weights.up_bias, e), bias(weights.down_bias, e)});
   }
   table_ = device_buffer(table.size() * sizeof(OracleExpert), device);
-  check(cudaMemcpy(table_.data(), table.data(), table_.bytes(), cudaMemcpyHostToDevice),
-        "uploading the oracle's table");
+  copy_to_device(table_.data(), table.data(), table_.bytes(), "uploading the oracle's table");
 }
 
 // Uploads each range of host memory that the views cover once.
@@ -116,9 +115,8 @@ void Oracle::upload(const ExpertWeights& weights) {
   }
   memory_ = device_buffer(bytes, device_);
   for (const Range& range : ranges_) {
-    check(cudaMemcpy(memory_.as<std::byte>() + range.at, range.begin, static_cast<std::size_t>(range.end - range.begin),
-                     cudaMemcpyHostToDevice),
-          "uploading weights for the oracle");
+    copy_to_device(memory_.as<std::byte>() + range.at, range.begin, static_cast<std::size_t>(range.end - range.begin),
+                   "uploading weights for the oracle");
   }
 }
 
@@ -140,7 +138,7 @@ OracleRows Oracle::rows(const OracleBatch& batch, const std::vector<std::int64_t
   const std::int64_t floats = count * (2 * width + 3 * inner + groups1 + groups2) + n * width;
   const Buffer scratch = device_buffer(static_cast<std::size_t>(floats) * sizeof(float), device_);
   const Buffer list = device_buffer(tokens.size() * sizeof(std::int64_t), device_);
-  check(cudaMemcpy(list.data(), tokens.data(), list.bytes(), cudaMemcpyHostToDevice), "uploading tokens");
+  copy_to_device(list.data(), tokens.data(), list.bytes(), "uploading tokens");
   float* next = scratch.as<float>();
   const auto take = [&](std::int64_t elements) { return std::exchange(next, next + elements); };
   oracle::Rows r;

@@ -34,7 +34,7 @@ cuda::sm90::DecodeSizes sizes_of(const LayerCase& c, std::int64_t tokens) {
 
 DeviceArray<std::byte> filled_workspace(const LayerOnGpu& layer, std::int64_t tokens) {
   DeviceArray<std::byte> memory(static_cast<std::int64_t>(layer.runner->workspace_bytes(layer.problem, tokens)));
-  cuda::check(cudaMemset(memory.data(), kFill, memory.bytes()), "filling a workspace");
+  cuda::fill_device(memory.data(), kFill, memory.bytes(), "filling a workspace");
   return memory;
 }
 

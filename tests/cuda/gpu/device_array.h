@@ -1,4 +1,6 @@
-// Arrays in device memory for tests, with guards before and behind: whatever writes outside is found by intact().
+// Arrays in device memory for tests, with guards before and behind: whatever writes outside is found by intact(). What
+// is poisoned or uploaded is there for any stream: a poison that came late once met a run on another stream, which then
+// waited for ever for counters that it had destroyed.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,7 +23,7 @@ class DeviceArray {
   DeviceArray() = default;
   // Not initialised but poisoned.
   explicit DeviceArray(std::int64_t count) : count_(count), memory_(cuda::device_buffer(bytes() + 2 * kGuardBytes, 0)) {
-    cuda::check(cudaMemset(memory_.data(), kPoison, memory_.bytes()), "poisoning an array");
+    cuda::fill_device(memory_.data(), kPoison, memory_.bytes(), "poisoning an array");
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(static_cast<std::int64_t>(values.size())) {
     upload(values);
@@ -31,9 +33,9 @@ class DeviceArray {
   std::int64_t count() const { return count_; }
   std::size_t bytes() const { return static_cast<std::size_t>(count_) * sizeof(T); }
 
-  void poison() const { cuda::check(cudaMemset(data(), kPoison, bytes()), "poisoning an array"); }
+  void poison() const { cuda::fill_device(data(), kPoison, bytes(), "poisoning an array"); }
   void upload(const std::vector<T>& values) const {
-    cuda::check(cudaMemcpy(data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "upload");
+    cuda::copy_to_device(data(), values.data(), values.size() * sizeof(T), "upload");
   }
   std::vector<T> download(std::int64_t first = 0, std::int64_t count = -1) const {
     std::vector<T> out(static_cast<std::size_t>(count < 0 ? count_ - first : count));

@@ -74,7 +74,7 @@ class Facade final : public Runner {
   template <class T>
   static DeviceArray<T> copy(const T* data, std::int64_t count) {
     DeviceArray<T> array(count);
-    if (count > 0) cuda::check(cudaMemcpy(array.data(), data, array.bytes(), cudaMemcpyHostToDevice), "upload");
+    if (count > 0) cuda::copy_to_device(array.data(), data, array.bytes(), "upload");
     return array;
   }
   static DeviceArray<std::byte> bytes_of(const void* data, DType type, std::int64_t rows, std::int64_t stride) {

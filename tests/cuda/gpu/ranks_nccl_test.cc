@@ -25,10 +25,10 @@ template <class T>
 struct OnRank {
   OnRank(std::size_t count, int device)
       : memory(cuda::device_buffer(std::max<std::size_t>(count, 1) * sizeof(T), device)) {
-    cuda::check(cudaMemset(memory.data(), DeviceArray<T>::kPoison, memory.bytes()), "poisoning memory");
+    cuda::fill_device(memory.data(), DeviceArray<T>::kPoison, memory.bytes(), "poisoning memory");
   }
   OnRank(const std::vector<T>& values, int device) : OnRank(values.size(), device) {
-    cuda::check(cudaMemcpy(memory.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "upload");
+    cuda::copy_to_device(memory.data(), values.data(), values.size() * sizeof(T), "upload");
   }
   T* data() const { return memory.template as<T>(); }
   Buffer memory;

@@ -113,9 +113,8 @@ void strides(Check& check) {
       const DeviceArray<Bf16> rows(kTokens * stride);
       const DeviceArray<float> out(kTokens * stride);
       for (std::int64_t t = 0; t < kTokens; ++t) {
-        cuda::check(cudaMemcpy(rows.data() + t * stride, host.view().row<Bf16>(t),
-                               static_cast<std::size_t>(c.hidden) * 2, cudaMemcpyHostToDevice),
-                    "upload");
+        cuda::copy_to_device(rows.data() + t * stride, host.view().row<Bf16>(t), static_cast<std::size_t>(c.hidden) * 2,
+                             "upload");
       }
       const DeviceArray<std::byte> memory(
           static_cast<std::int64_t>(layer.runner->workspace_bytes(layer.problem, kTokens)));
