@@ -77,6 +77,7 @@ __device__ inline void make_tables(const DecodeKernel& k, DecodeTables& t, const
   t.place_of[lane] = here ? place : -1;
   t.weight[lane] = route.weight;
   const std::int32_t places = __popc(places_mask), chunks = __popc(starts_mask);
+  __syncwarp();
   if (lane != 0) return;
   t.places = places;
   t.chunks = chunks;
@@ -199,6 +200,7 @@ __device__ inline void quantise_x(const Block& b) {
       scale = __fdiv_rn(fmaxf(amax, kGroupAmaxFloor), kE4m3Largest);
     }
     const uint4 codes = codes_of_eight(packed, scale, magnitudes.number, amax);
+    __syncwarp();  // lanes behind the end have read the last K block, too
     if (n >= blocks) continue;
     if (F == Format::fp8_block && c == 0) reinterpret_cast<float*>(x + k_blocks * 256)[kb] = scale;
     *at = codes;
