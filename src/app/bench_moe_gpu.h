@@ -44,7 +44,7 @@ struct GpuMoePoint {
   int repetitions = 0;
   double median_us = 0;
   double min_us = 0;
-  double route_us = 0;      // of the routing kernel alone
+  double route_us = 0;      // of the routing kernel alone; 0 where there is none
   double finalize_us = 0;   // by which the whole layer takes longer than without its last kernel
   double invariant_us = 0;  // of the layer in the row-invariant mode
   double bytes = 0;         // active weights, hidden rows and output

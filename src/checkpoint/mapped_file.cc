@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <system_error>
@@ -37,9 +38,7 @@ void advise(std::span<const std::byte> range, int advice) {
   madvise(const_cast<std::byte*>(range.data() - before), before + range.size(), advice);
 }
 
-constexpr std::size_t kFinest = 1 << 20;
-
-// Of bytes [begin, end) of a file; less than all pages where the system does not tell.
+// Of `bytes` of a file from `begin` on; less than all pages where the system does not tell.
 std::uint64_t pages_in_cache(int fd, std::uint64_t begin, std::uint64_t bytes) {
   constexpr long kCachestat = 451;  // newer than the headers of some systems
   struct {
@@ -51,20 +50,10 @@ std::uint64_t pages_in_cache(int fd, std::uint64_t begin, std::uint64_t bytes) {
   return fd >= 0 && syscall(kCachestat, fd, &range, &pages, 0) == 0 ? pages.cached : 0;
 }
 
-// Halves what is there in part until it is small. `all` begins at `offset` of the file, on a page.
-void add_uncached(int fd, std::span<const std::byte> all, std::uint64_t offset,
-                  std::vector<std::span<const std::byte>>& out) {
+// Whether the page cache has `bytes` of a file from `begin` on, which is on a page.
+bool in_cache(int fd, std::uint64_t begin, std::uint64_t bytes) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  const std::uint64_t cached = pages_in_cache(fd, offset, all.size());
-  if (cached >= (all.size() + page - 1) / page) return;
-  if (cached == 0 || all.size() <= kFinest) {
-    const bool joined = !out.empty() && out.back().data() + out.back().size() == all.data();
-    joined ? static_cast<void>(out.back() = {out.back().data(), out.back().size() + all.size()}) : out.push_back(all);
-    return;
-  }
-  const std::size_t half = (all.size() / 2 + kFinest - 1) / kFinest * kFinest;
-  add_uncached(fd, all.first(half), offset, out);
-  add_uncached(fd, all.subspan(half), offset + half, out);
+  return pages_in_cache(fd, begin, bytes) >= (bytes + page - 1) / page;
 }
 
 }  // namespace
@@ -91,13 +80,28 @@ MappedFile::~MappedFile() {
 }
 
 std::vector<std::span<const std::byte>> MappedFile::uncached(const std::string& path) const {
-  std::vector<std::span<const std::byte>> out;
+  constexpr std::size_t kPart = 1 << 20;
   const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (bytes_ != 0) add_uncached(file.fd, bytes(), 0, out);
+  std::vector<std::span<const std::byte>> out;
+  if (in_cache(file.fd, 0, bytes_)) return out;
+  for (std::size_t at = 0; at < bytes_; at += kPart) {
+    const auto part = bytes().subspan(at, std::min(kPart, bytes_ - at));
+    if (in_cache(file.fd, at, part.size())) continue;
+    if (!out.empty() && out.back().data() + out.back().size() == part.data()) {
+      out.back() = {out.back().data(), out.back().size() + part.size()};
+    } else {
+      out.push_back(part);
+    }
+  }
   return out;
 }
 
-void prefetch_pages(std::span<const std::byte> range) { advise(range, MADV_WILLNEED); }
+void prefetch_pages(std::span<const std::byte> range) {
+  constexpr std::size_t kMost = 128 << 10;  // of one call the system may read no more than its read-ahead
+  for (std::size_t at = 0; at < range.size(); at += kMost) {
+    advise(range.subspan(at, std::min(kMost, range.size() - at)), MADV_WILLNEED);
+  }
+}
 
 void expect_random_reads(std::span<const std::byte> range) { advise(range, MADV_RANDOM); }
 

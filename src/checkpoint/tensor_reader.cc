@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "checkpoint/expert_pages.h"
@@ -30,7 +31,7 @@ std::vector<ByteRange> uncached_parts(const Checkpoint& checkpoint) {
   for (const SafetensorsFile& shard : checkpoint.shards()) {
     for (const ByteRange part : shard.uncached()) parts.push_back(part);
   }
-  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.data() < b.data(); });
+  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return std::less<>()(a.data(), b.data()); });
   return parts;
 }
 

@@ -101,7 +101,8 @@ class TensorReader {
   const Checkpoint& checkpoint_;
   NameMap names_;
   ThreadPool* pool_;
-  std::vector<ByteRange> uncached_;  // to be read ahead, in the order of their addresses
+  std::vector<ByteRange>
+      uncached_;  // to be read ahead, by address; as it was at the start: what is lost later is read when it is used
   ModuleIndex modules_;
   std::shared_ptr<Store> store_;
   std::shared_ptr<PageDrops> drops_;

@@ -172,13 +172,13 @@ class HopperRunner final : public Runner {
               cudaStream_t stream) const {
     sm90::DecodeArgs a = decode_args(experts, s, r, args);
     a.launches = options_.decode_launches;
+    if (options_.steps == 1) {  // there is a first kernel only where scratch is cleared
+      if (options_.decode_clears) check(sm90::launch_decode_clear(a, stream), "clearing flags");
+      return;
+    }
     if (experts.decode_states != nullptr && !options_.decode_clears) {
       const auto bytes = static_cast<std::int64_t>(sm90::decode_h_bytes(s.shape, s.routes()));
       if (const auto state = experts.decode_states->of(args.workspace->data(), bytes)) a.state = *state;
-    }
-    if (options_.steps == 1) {
-      if (!a.state.turn) check(sm90::launch_decode_clear(a, stream), "clearing flags");
-      return;
     }
     if (args.stages != nullptr)
       check(launch_route(route_args(experts, s, r, args), stream), "starting the routing kernel");

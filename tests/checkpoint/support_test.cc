@@ -1,4 +1,5 @@
 // The small parts: mapped files, name patterns, progress, the scan for NaN.
+#include <algorithm>
 #include <limits>
 
 #include "checkpoint/check.h"
@@ -73,13 +74,20 @@ TEST(MappedFile, TellsWhatThePageCacheLacks) {
     return places;
   };
   using Places = std::vector<std::pair<std::int64_t, std::int64_t>>;
-  forget_cached(path);
-  if (lacks().empty()) GTEST_SKIP() << "a file system that keeps everything";
-  EXPECT_EQ(lacks(), (Places{{0, kBytes}}));
-  read_exactly(path, 0, 12 * kMegabyte);
-  EXPECT_EQ(lacks(), (Places{{12 * kMegabyte, kBytes}}));
-  read_exactly(path, 14 * kMegabyte, kMegabyte);
-  EXPECT_EQ(lacks(), (Places{{12 * kMegabyte, 14 * kMegabyte}, {15 * kMegabyte, kBytes}}));
+  const Places wanted[] = {
+      {{0, kBytes}}, {{12 * kMegabyte, kBytes}}, {{12 * kMegabyte, 14 * kMegabyte}, {15 * kMegabyte, kBytes}}};
+  Places seen[3];
+  for (int attempt = 0; attempt < 5 && !std::ranges::equal(seen, wanted);
+       ++attempt) {  // the system may take pages back
+    forget_cached(path);
+    seen[0] = lacks();
+    if (seen[0].empty()) GTEST_SKIP() << "a file system that keeps everything";
+    read_exactly(path, 0, 12 * kMegabyte);
+    seen[1] = lacks();
+    read_exactly(path, 14 * kMegabyte, kMegabyte);
+    seen[2] = lacks();
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(seen[i], wanted[i]);
   const MappedFile empty(folder.write("empty", ""));
   EXPECT_TRUE(empty.uncached(folder.file("empty")).empty());
   EXPECT_EQ(file.uncached(folder.file("none")).size(), 1u) << "cannot be asked";

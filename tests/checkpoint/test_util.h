@@ -95,10 +95,12 @@ inline void read_exactly(const std::string& path, std::int64_t begin, std::int64
 
 // Whether the page cache has the page of a mapped file.
 inline bool in_page_cache(const void* data) {
-  constexpr std::uintptr_t kPage = 4096;
+  const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t within = reinterpret_cast<std::uintptr_t>(data) % page;
+  auto* begin = const_cast<std::byte*>(static_cast<const std::byte*>(data)) - within;
   unsigned char resident = 0;
-  return mincore(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(data) / kPage * kPage), 1, &resident) == 0 &&
-         (resident & 1) != 0;
+  EXPECT_EQ(mincore(begin, 1, &resident), 0);
+  return (resident & 1) != 0;
 }
 
 }  // namespace sluice::ckpt
