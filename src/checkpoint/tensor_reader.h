@@ -101,8 +101,7 @@ class TensorReader {
   const Checkpoint& checkpoint_;
   NameMap names_;
   ThreadPool* pool_;
-  std::vector<ByteRange>
-      uncached_;  // to be read ahead, by address; as it was at the start: what is lost later is read when it is used
+  std::vector<ByteRange> uncached_;  // at the start, by address: to be read ahead; what is lost later is read when used
   ModuleIndex modules_;
   std::shared_ptr<Store> store_;
   std::shared_ptr<PageDrops> drops_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <string_view>
 
 #include "core/function_ref.h"
 #include "cuda/backend.h"
@@ -12,6 +11,7 @@
 #include "cuda/device.h"
 #include "cuda/oracle.h"
 #include "cuda/runner_hopper.h"
+#include "cuda/sm90/launch.h"
 #include "cuda/status.h"
 #include "cuda/streams.h"
 #include "numerics/bf16.h"
@@ -23,7 +23,13 @@ namespace {
 constexpr std::size_t kFlushBytes = 256u << 20;
 constexpr std::size_t kStreamBytes = std::size_t{4} << 30;
 constexpr int kCeilingRepetitions = 9;
-constexpr std::string_view kOneLaunch = "sm90-decode";  // has no routing kernel
+
+// Then there is no routing kernel.
+bool one_launch(const std::string& kernel) {
+  sm90::Plan plan;
+  plan.decode = true;
+  return kernel == sm90::plan_name(plan);
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -128,7 +134,7 @@ class HopperBench final : public LayerBench {
     timing.checked_rows = static_cast<int>(std::min<std::int64_t>(tokens, checked_rows));
     timing.kernel = hopper_kernel(problem_, batch.slots.count, tokens);
     timing.us = time_cold(repetitions, [&] { runner_->run(*experts_, args); });
-    if (timing.kernel != kOneLaunch) {
+    if (!one_launch(timing.kernel)) {
       timing.route_us = median(time_cold(repetitions, [&] { route_only_->run(*experts_, args); }));
     }
     timing.experts_us = median(time_cold(repetitions, [&] { no_finalize_->run(*experts_, args); }));

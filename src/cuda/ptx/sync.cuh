@@ -184,14 +184,16 @@ __device__ __forceinline__ void count_around(std::uint32_t* count, std::uint32_t
   asm volatile("red.relaxed.gpu.global.inc.u32 [%0], %1;" ::"l"(count), "r"(last) : "memory");
 }
 
-// Of data that tells by itself whether it was written: the loads of a loop, and the stores that end it. No order
-// between any two; each element is whole. Of elements of 1 and 2 bytes PTX does not promise that, since the loads are
-// wider than the stores: it rests on the hardware, which writes an aligned element to L2 at once.
+// Two flags that lie together, as they are at one time or at two.
 __device__ __forceinline__ uint2 load_relaxed_pair(const void* at) {
   uint2 v;
   asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(at) : "memory");
   return v;
 }
+
+// Of data that tells by itself whether it was written: the loads of a loop, and the stores that end it. No order
+// between any two; each element is whole. Of elements of 1 and 2 bytes PTX does not promise that, since the loads are
+// wider than the stores: it rests on the hardware, which writes an aligned element to L2 at once.
 __device__ __forceinline__ uint4 load_relaxed_vector(const void* at) {
   uint4 v;
   asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"

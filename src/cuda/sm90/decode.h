@@ -60,7 +60,7 @@ struct DecodeArgs {
   std::int32_t launches = 1;  // that the blocks are spread over, one after the other: tests of blocks that start late
 };
 
-std::size_t decode_flag_bytes(std::int32_t sm_count);
+std::size_t decode_flag_bytes(std::int32_t sm_count);  // whole lines of 128
 std::size_t decode_h_bytes(const Shape& shape, std::int64_t routes);
 
 // Whether the kernel can do it; fp8_tensor needs static scales besides.

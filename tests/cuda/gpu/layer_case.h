@@ -74,6 +74,16 @@ struct LayerCase {
   }
 };
 
+inline LayerCase model_like(Recipe recipe) {
+  LayerCase c;
+  c.recipe = recipe;
+  c.hidden = 1024;
+  c.intermediate = 768;
+  c.experts = 16;
+  c.top_k = 4;
+  return c;
+}
+
 // The experts [first, first + count) of all.
 inline ExpertWeights local_part(const ExpertWeights& all, std::int32_t first, std::int32_t count) {
   ExpertWeights part = all;

@@ -17,25 +17,38 @@ namespace {
 
 using sluice::testing::RoutePattern;
 
+LayerCase small_layer(Recipe recipe, std::int64_t hidden) {
+  LayerCase c;
+  c.recipe = recipe;
+  c.hidden = hidden;
+  c.intermediate = 784;
+  c.top_k = 4;
+  return c;
+}
+
+// Batches of `layer`, and what `reference` makes of them.
+struct KnownBatches {
+  std::vector<DeviceBatch> batches;
+  std::vector<std::vector<float>> expected;
+
+  KnownBatches(Check& check, const LayerOnGpu& layer, const LayerOnGpu& reference,
+               std::initializer_list<std::int64_t> tokens) {
+    for (const std::int64_t t : tokens) {
+      batches.emplace_back(batch_of(layer.spec, t, RoutePattern::uniform, 10 + batches.size()));
+      expect_runs(check, layer, batches.back());
+      expected.push_back(reference.run(batches.back()));
+    }
+  }
+};
+
 // Runs that find the intermediate of the one before in their workspace.
 void reused_workspace(Check& check) {
-  constexpr std::int64_t kTokens[] = {8, 8, 3};
   constexpr int kRounds = 20;
   for (const Recipe recipe : kRecipes) {
-    LayerCase c;
-    c.recipe = recipe;
-    c.hidden = 1040;
-    c.intermediate = 784;
-    c.top_k = 4;
+    const LayerCase c = small_layer(recipe, 1040);
     const LayerOnGpu layer(c, decode_options());
     const DeviceArray<std::byte> memory = filled_workspace(layer, 8);
-    std::vector<DeviceBatch> batches;
-    std::vector<std::vector<float>> expected;
-    for (const std::int64_t tokens : kTokens) {
-      batches.emplace_back(batch_of(c, tokens, RoutePattern::uniform, 10 + batches.size()));
-      expect_runs(check, layer, batches.back());
-      expected.push_back(layer.run(batches.back()));
-    }
+    const auto [batches, expected] = KnownBatches(check, layer, layer, {8, 8, 3});
     bool same = true;
     for (int round = 0; round < kRounds; ++round) {
       std::vector<DeviceArray<float>> out;
@@ -52,24 +65,13 @@ void reused_workspace(Check& check) {
 // what another batch left there two runs before. With and without states: the same bits.
 void many_workspaces(Check& check) {
   constexpr int kWorkspaces = cuda::DecodeStates::kStates + 2, kRounds = 9;
-  constexpr std::int64_t kTokens[] = {8, 3, 7};
   cuda::HopperOptions clears = decode_options();
   clears.decode_clears = true;
   const cuda::OwnedStream left(0), right(0);
   for (const Recipe recipe : kRecipes) {
-    LayerCase c;
-    c.recipe = recipe;
-    c.hidden = 528;
-    c.intermediate = 784;
-    c.top_k = 4;
+    const LayerCase c = small_layer(recipe, 528);
     const LayerOnGpu layer(c, decode_options()), cleared(c, clears);
-    std::vector<DeviceBatch> batches;
-    std::vector<std::vector<float>> expected;
-    for (const std::int64_t tokens : kTokens) {
-      batches.emplace_back(batch_of(c, tokens, RoutePattern::uniform, 20 + batches.size()));
-      expect_runs(check, layer, batches.back());
-      expected.push_back(cleared.run(batches.back()));
-    }
+    const auto [batches, expected] = KnownBatches(check, layer, cleared, {8, 3, 7});
     std::vector<DeviceArray<std::byte>> memory;
     std::vector<DeviceArray<float>> out;
     for (int i = 0; i < kWorkspaces; ++i) {
@@ -103,10 +105,12 @@ void states(Check& check) {
   const std::array<char, cuda::DecodeStates::kStates + 1> owners{};
   const auto key = [&](int i) { return static_cast<const void*>(&owners[static_cast<std::size_t>(i)]); };
   std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges;
+  std::vector<const std::uint32_t*> turns;
   for (int i = 0; i < cuda::DecodeStates::kStates; ++i) {
     const auto state = states.of(key(i), kBytes);
     check.expect(state.has_value() && state->h_bytes >= kBytes, "no state for owner " + std::to_string(i));
     if (!state) return;
+    turns.push_back(state->turn);
     const auto at = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
     const auto flags = at(state->flags), h = at(state->h);
     ranges.emplace_back(at(state->turn), at(state->turn) + 4);
@@ -120,9 +124,9 @@ void states(Check& check) {
   }
   check.expect(!states.of(key(0), states.of(key(0), 1)->h_bytes + 1).has_value(), "a state that is too small");
   check.expect(!states.of(key(cuda::DecodeStates::kStates), 1).has_value(), "a state too many");
-  check.expect(states.of(key(3), 1)->turn == states.of(key(3), 1)->turn &&
-                   states.of(key(3), 1)->turn != states.of(key(4), 1)->turn,
-               "an owner's state is not his");
+  for (int i = 0; i < cuda::DecodeStates::kStates; ++i) {
+    check.expect(states.of(key(i), 1)->turn == turns[static_cast<std::size_t>(i)], "an owner got another's state");
+  }
 }
 
 std::vector<std::byte> download(const void* data, std::size_t bytes) {
@@ -142,11 +146,7 @@ void left_for_next(Check& check) {
   const auto shares = static_cast<std::uint32_t>(cuda::device_info(0).processors);
   const std::size_t flag_bytes = cuda::sm90::decode_flag_bytes(static_cast<std::int32_t>(shares));
   for (const Recipe recipe : kRecipes) {
-    LayerCase c;
-    c.recipe = recipe;
-    c.hidden = 528;
-    c.intermediate = 784;
-    c.top_k = 4;
+    const LayerCase c = small_layer(recipe, 528);
     const LayerOnGpu layer(c, decode_options());
     const DeviceArray<std::byte> memory = filled_workspace(layer, 8);
     const auto& experts = dynamic_cast<const cuda::HopperExperts&>(*layer.prepared);
@@ -211,12 +211,7 @@ void streams(Check& check) {
   constexpr int kRounds = 60;
   const cuda::OwnedStream left(0), right(0);
   for (const Recipe recipe : kRecipes) {
-    LayerCase c;
-    c.recipe = recipe;
-    c.hidden = 1024;
-    c.intermediate = 768;
-    c.experts = 16;
-    c.top_k = 4;
+    const LayerCase c = model_like(recipe);
     const LayerOnGpu few(c, decode_options()), many(c);
     for (const std::int64_t other : {2, 4096}) {
       const LayerOnGpu& second = other == 2 ? few : many;

@@ -19,16 +19,6 @@ using sluice::testing::RoutePattern;
 
 constexpr std::int64_t kMostFewTokens = 8;  // of model_like(), whose k is 4, in the kernel for a few tokens
 
-LayerCase model_like(Recipe recipe) {
-  LayerCase c;
-  c.recipe = recipe;
-  c.hidden = 1024;
-  c.intermediate = 768;
-  c.experts = 16;
-  c.top_k = 4;
-  return c;
-}
-
 Batch batch_of(const LayerCase& c, std::int64_t tokens, std::uint64_t seed) {
   return batch_of(c, tokens, RoutePattern::uniform, seed);
 }
