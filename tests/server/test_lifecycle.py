@@ -41,9 +41,11 @@ def rest_of(sock):
 
 
 def test_sigterm_drains(tmp_path, endless_model):
-    """One request does not end by itself, so that the drain takes until the test aborts it."""
+    """One request does not end by itself, so that the drain takes until the test aborts it. The abort is let in before the signal: after
+    it, it would be refused."""
     ready = b"GET /ready HTTP/1.1\r\nHost: h\r\n\r\n"
-    abort = b"POST /abort_request HTTP/1.1\r\nHost: h\r\nContent-Length: 18\r\n\r\n{\"abort_all\":true}"
+    abort = b"POST /abort_request HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 18\r\n\r\n{\"abort_all\":true}"
+    let_in = b"HTTP/1.1 100 Continue\r\n\r\n"
 
     def attempt():
         limits = [word for name in ("drain", "request", "write") for word in (f"--{name}-timeout", served.PATIENCE)]
@@ -54,6 +56,7 @@ def test_sigterm_drains(tmp_path, endless_model):
             idle, *kept = [server.raw() for _ in range(3)]
             for sock, request in zip(kept, (ready, abort)):
                 sock.sendall(request[:-1])
+            assert kept[1].recv(len(let_in), socket.MSG_WAITALL) == let_in
             server.send()
             in_work = int(server.wait_for(r"shutting down: (\d+) requests").group(1))
             kept[0].sendall(ready[-1:])
