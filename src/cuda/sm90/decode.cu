@@ -107,7 +107,7 @@ __device__ __forceinline__ void end_first(const Block& b, const Stretch& p, std:
   __syncthreads();
   if (b.t.owned != 0) finish_first<F, Lean>(b, p);
   __syncthreads();
-  if (last && threadIdx.x == 0 && b.t.owned != 0) ptx::add_relaxed(b.t.mine.flags.done, 1);
+  if (last && threadIdx.x == 0 && taken == 0u) ptx::add_relaxed(b.t.mine.flags.done, 1);
 }
 
 // What stretch i needs in shared memory besides weights; those of FC2 wait for elements that are on their way.
