@@ -99,7 +99,7 @@ __device__ void write_few_tables(const RouteArgs& a, const FewRoutes& f, std::in
 #pragma unroll 1
   for (std::int32_t i = lane; i < a.max_tiles - 1; i += 32) a.ready[i] = 0;
   if (lane < a.plan.routes()) a.route_row[lane] = f.row;
-  if (a.row_token != nullptr && f.row >= 0) a.row_token[f.row] = lane;
+  if (a.row_token != nullptr && f.row >= 0) a.row_token[f.row] = lane / a.plan.top_k;
 }
 
 // At most 32 routes: a warp waits for nothing but that the last launch is forgotten. What it needs from memory is on

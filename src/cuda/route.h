@@ -21,6 +21,13 @@ enum class InputForm : std::uint8_t {
   fp8_dynamic,  // e4m3, a scale a row
 };
 
+// Where the rows of GEMM1 input are left. The last two need `row_token`, and no plan that is `few`.
+enum class RowsAs : std::uint8_t {
+  sorted,    // an image in the order of padded rows, of each route one
+  by_token,  // [T][k_blocks][128], of each token that has a row one
+  in_place,  // nowhere, GEMM1 reads `hidden` or `codes` itself
+};
+
 struct RouteArgs {
   RoutePlan plan;
   const std::int32_t* ids = nullptr;           // [T, k] slot ids; outside [first_slot, first_slot + experts) = skipped
@@ -40,9 +47,9 @@ struct RouteArgs {
   std::int64_t code_scale_row_stride = 0;  // 0 = one for all
   const float* later = nullptr;            // [T, k] weights that F reads; brought near, or nullptr
 
+  std::int32_t* row_token = nullptr;  // out [P]: token of each padded row but gaps, or nullptr
   // Where k = 1 and rows go straight to the output (sm90::DirectOutput):
-  std::int32_t* row_token = nullptr;  // out [P]: token of each padded row, or nullptr
-  void* output = nullptr;             // [T, H] bf16, 16-byte rows: zeros go into rows of tokens that are skipped
+  void* output = nullptr;  // [T, H] bf16, 16-byte rows: zeros go into rows of tokens that are skipped
   std::int64_t output_row_stride = 0;
 
   std::int32_t* scratch = nullptr;     // plan.scratch_bytes()
@@ -52,9 +59,10 @@ struct RouteArgs {
   sm90::TokenTile* tiles = nullptr;    // out [max_tiles]
   std::int32_t max_tiles = 0;
   std::uint32_t* ready = nullptr;  // out [max_tiles] zeros
-  std::uint8_t* image = nullptr;   // out [k_blocks][P][128]
-  float* scales = nullptr;         // out fp8_group: [k_blocks][P]; fp8_static and fp8_dynamic: [P]
-  std::int64_t padded_rows = 0;    // P
+  RowsAs rows = RowsAs::sorted;
+  std::uint8_t* image = nullptr;  // out [k_blocks][P][128], or as `rows` says
+  float* scales = nullptr;        // out fp8_group: [k_blocks][P]; fp8_static and fp8_dynamic: [P]
+  std::int64_t padded_rows = 0;   // P
 };
 
 // Raises shared memory limits of the current device; once before launching or capturing.

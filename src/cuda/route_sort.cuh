@@ -214,7 +214,7 @@ __device__ inline void place_routes(const RouteArgs& a, const SortMemory& m, con
     if (i >= count) continue;
     own.rows[i] = row;
     a.route_row[own.begin + i] = row;
-    if (a.row_token != nullptr && row >= 0) a.row_token[row] = own.begin + i;
+    if (a.row_token != nullptr && row >= 0) a.row_token[row] = (own.begin + i) / a.plan.top_k;
   }
   __syncthreads();
 }

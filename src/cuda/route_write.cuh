@@ -170,7 +170,22 @@ struct Chunk {
   }
 };
 
-// A piece into the padded row of each of its routes; lane s of the warp holds the row of slot s. k <= 32.
+// Scales of a piece at the padded row of each of its routes; lane s of the warp holds the row of slot s.
+__device__ inline void write_scales(const RouteArgs& a, float scale, std::int32_t group, std::int32_t row) {
+  if (a.form == InputForm::fp8_static && group == 0) {
+    const float of_row = __shfl_sync(0xFFFFFFFFu, scale, 0);
+    if (row >= 0) a.scales[row] = of_row;
+  }
+  if (a.form != InputForm::fp8_group) return;
+#pragma unroll 1
+  for (std::int32_t i = 0; i < kPieceBlocks; ++i) {
+    const float of_block = __shfl_sync(0xFFFFFFFFu, scale, i * kChunkLanes);
+    const std::int64_t kb = group * kPieceBlocks + i;
+    if (row >= 0 && kb < a.k_blocks) a.scales[kb * a.padded_rows + row] = of_block;
+  }
+}
+
+// A piece into the padded row of each of its routes, or once; lane s of the warp holds the row of slot s. k <= 32.
 template <Source Kind>
 __device__ inline void write_piece(const RouteArgs& a, const Chunk<Kind>& chunk, std::int64_t token, std::int32_t group,
                                    std::int32_t row) {
@@ -195,19 +210,19 @@ __device__ inline void write_piece(const RouteArgs& a, const Chunk<Kind>& chunk,
     }
     bytes = chunk.codes(scale, largest);
   }
+  if constexpr (Kind != Source::bf16) write_scales(a, scale, group, row);
   const bool inside = kb < a.k_blocks;
-  const bool scales = Kind != Source::bf16 && c == 0 && inside &&
-                      (a.form == InputForm::fp8_group || (a.form == InputForm::fp8_static && kb == 0));
+  if (a.rows != RowsAs::sorted) {
+    std::uint8_t* to = a.image + (token * a.k_blocks + kb) * sm90::kBlockBytes + c * 16;
+    if (inside && a.rows == RowsAs::by_token) *reinterpret_cast<uint4*>(to) = bytes;
+    return;
+  }
   std::uint8_t* image = a.image + kb * a.padded_rows * sm90::kBlockBytes;
-  float* scale_row = a.scales + (a.form == InputForm::fp8_group ? kb * a.padded_rows : 0);
 #pragma unroll 1
   for (std::int32_t s = 0; s < a.plan.top_k; ++s) {
     const std::int32_t r = __shfl_sync(0xFFFFFFFFu, row, s);
-    if (r < 0) continue;
-    if (inside) {
-      *reinterpret_cast<uint4*>(image + std::int64_t{r} * sm90::kBlockBytes + ((c ^ (r & 7)) * 16)) = bytes;
-    }
-    if (scales) scale_row[r] = scale;
+    if (r < 0 || !inside) continue;
+    *reinterpret_cast<uint4*>(image + std::int64_t{r} * sm90::kBlockBytes + ((c ^ (r & 7)) * 16)) = bytes;
   }
 }
 
@@ -226,6 +241,7 @@ struct PieceBatch {
       const std::uint32_t piece = base + i * warps;
       if (piece >= range.end) break;
       at[i] = range.at(piece);
+      if (Kind != Source::quantised && a.rows == RowsAs::in_place) continue;
       const std::int64_t token = range.first_token + at[i].token;
       const std::int64_t column = (at[i].group * std::int64_t{32} + lane) * Chunk<Kind>::kColumns;
       if constexpr (Kind == Source::codes) {
@@ -252,10 +268,24 @@ struct PieceBatch {
   }
 };
 
-// Writes the pieces of `range` into `rows` [.., k], which sort() of the whole block makes; it is called when the first
+// Zeros in the output rows of tokens that are skipped, where nothing else is written; k = 1.
+__device__ inline void write_no_outputs(const RouteArgs& a, const PieceRange& range, const std::int32_t* rows) {
+  const int lane = threadIdx.x % 32;
+  for (std::uint32_t t = threadIdx.x / 32; t < range.tokens; t += blockDim.x / 32) {
+    if (rows[t] >= 0) continue;
+    for (std::int64_t column = lane * 8; column < a.width; column += 256) {
+      write_no_output<8>(a, range.first_token + t, column);
+    }
+  }
+}
+
+// Writes the pieces of `all` into `rows` [.., k], which sort() of the whole block makes; it is called when the first
 // pieces are on their way.
 template <Source Kind, class Sort>
-__device__ inline void write_input(const RouteArgs& a, const PieceRange& range, const std::int32_t* rows, Sort sort) {
+__device__ inline void write_input(const RouteArgs& a, const PieceRange& all, const std::int32_t* rows, Sort sort) {
+  PieceRange range = all;
+  const bool nothing = Kind == Source::bf16 && a.rows == RowsAs::in_place;
+  if (nothing) range.end = range.begin;
   constexpr bool codes = Kind == Source::codes;
   const std::int64_t row_bytes = codes ? a.code_row_stride : 2 * a.hidden_row_stride;
   const void* input = codes ? a.codes : a.hidden;
@@ -269,6 +299,7 @@ __device__ inline void write_input(const RouteArgs& a, const PieceRange& range, 
     sorted = true;
     batch.write(a, range, base, rows);
   }
+  if (nothing && a.output != nullptr) write_no_outputs(a, all, rows);
 }
 
 }  // namespace sluice::cuda

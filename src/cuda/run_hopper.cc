@@ -20,7 +20,38 @@ InputForm input_form(const HopperExperts& experts, bool quantised) {
   }
 }
 
+// GEMM1 input as the caller has it.
+struct CallerRows {
+  const std::uint8_t* data;
+  std::int64_t row_bytes, width_bytes;
+};
+
+CallerRows caller_rows(const HopperExperts& experts, const RunArgs& run) {
+  const ConstTensorView& rows = run.quantized.codes ? run.quantized.codes : run.hidden;
+  const std::int64_t each = run.quantized.codes ? 1 : 2;
+  return {static_cast<const std::uint8_t*>(rows.data), rows.row_stride * each, experts.layer.width() * each};
+}
+
+sm90::TokenRows token_rows(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run) {
+  if (s.rows == RowsAs::sorted) return {};
+  const std::int64_t row_bytes = std::int64_t{sm90::extents(s.shape).k_blocks1} * sm90::kBlockBytes;
+  if (s.rows == RowsAs::by_token) return {r.x, row_bytes, static_cast<std::int32_t>(row_bytes), r.row_token};
+  const CallerRows rows = caller_rows(experts, run);
+  return {rows.data, rows.row_bytes, static_cast<std::int32_t>(rows.width_bytes), r.row_token};
+}
+
 }  // namespace
+
+RowsAs rows_of(const HopperExperts& experts, const RunSizes& s, const RunArgs& run) {
+  const std::int64_t by_token_bytes = s.tokens * sm90::extents(s.shape).k_blocks1 * sm90::kBlockBytes;
+  const bool gathers = s.plan.gather && !s.plan.decode && !s.route().few;
+  if (!gathers || by_token_bytes > sm90::kMostGatheredBytes) return RowsAs::sorted;
+  const bool made = s.shape.format != sm90::Format::bf16 && !run.quantized.codes;
+  if (made || experts.layer.weight_on_input) return RowsAs::by_token;
+  const CallerRows rows = caller_rows(experts, run);
+  const bool wide = rows.row_bytes % 16 == 0 && reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0;
+  return wide && rows.row_bytes * s.tokens <= sm90::kMostGatheredBytes ? RowsAs::in_place : RowsAs::by_token;
+}
 
 std::size_t workspace_bytes_of(RunSizes s) {
   s.plan.token_tile = kSmallestTile;  // gives the most tiles
@@ -62,8 +93,9 @@ RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunS
   a.input_weights = experts.layer.weight_on_input ? run.weights : nullptr;
   a.static_scale = experts.input_scales.gemm1;
   a.later = experts.layer.weight_on_input ? nullptr : run.weights;
+  a.rows = s.rows;
+  if (s.direct || s.rows != RowsAs::sorted) a.row_token = r.row_token;
   if (s.direct) {
-    a.row_token = r.row_token;
     a.output = run.sum.data;
     a.output_row_stride = run.sum.row_stride;
   }
@@ -89,6 +121,7 @@ sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, co
   a.activation = experts.layer.activation;
   a.padded_rows = s.padded_rows();
   a.x = r.x;
+  a.x_rows = token_rows(experts, s, r, run);
   a.x_scale = r.x_scale;
   a.h = r.h;
   a.h_scale = r.h_scale;

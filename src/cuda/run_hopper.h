@@ -18,6 +18,7 @@ struct RunSizes {
   bool direct = false;               // k = 1: weighted rows go straight to the sum
   bool whole_rows = false;           // the routing kernel for a few routes cannot read the input (route_plan.h)
   sm90::Plan plan;
+  RowsAs rows = RowsAs::sorted;  // of GEMM1 input
 
   std::int64_t routes() const { return tokens * top_k; }
   std::int64_t padded_rows() const { return sm90::max_padded_rows(routes(), shape.experts); }
@@ -33,12 +34,12 @@ struct RunSizes {
 struct RunScratch {
   std::int32_t* route_scratch = nullptr;
   std::int32_t* route_row = nullptr;   // [T, k]
-  std::int32_t* row_token = nullptr;   // [P], direct
+  std::int32_t* row_token = nullptr;   // [P]
   std::int32_t* tile_count = nullptr;  // [1]
   std::uint32_t* published = nullptr;  // [1]
   sm90::TokenTile* tiles = nullptr;    // [max_tiles]
   std::uint32_t* ready = nullptr;      // [max_tiles]
-  std::uint8_t* x = nullptr;           // image
+  std::uint8_t* x = nullptr;           // image, or rows by token
   float* x_scale = nullptr;
   std::uint8_t* h = nullptr;  // image
   float* h_scale = nullptr;
@@ -58,7 +59,7 @@ RunScratch make_scratch(const RunSizes& s, Make make) {
   RunScratch r;
   r.route_scratch = static_cast<std::int32_t*>(make(s.route().scratch_bytes()));
   r.route_row = static_cast<std::int32_t*>(make(static_cast<std::size_t>(s.routes()) * 4));
-  r.row_token = static_cast<std::int32_t*>(make(s.top_k == 1 ? padded * 4 : 0));
+  r.row_token = static_cast<std::int32_t*>(make(padded * 4));
   r.tile_count = static_cast<std::int32_t*>(make(4));
   r.published = static_cast<std::uint32_t*>(make(4));
   r.tiles = static_cast<sm90::TokenTile*>(make(tiles * sizeof(sm90::TokenTile)));
@@ -79,6 +80,10 @@ std::size_t workspace_bytes_of(RunSizes s);
 
 // Whether each token has one route and an output that the GEMM kernel can write.
 bool writes_directly(const HopperExperts& experts, const RunArgs& run);
+
+// Where the routing kernel leaves the rows of GEMM1 input of a run: with a plan that gathers once a token, or nowhere
+// if the caller's can be copied 16 bytes at a time as they are.
+RowsAs rows_of(const HopperExperts& experts, const RunSizes& s, const RunArgs& run);
 
 RouteArgs route_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run);
 sm90::ExpertArgs expert_args(const HopperExperts& experts, const RunSizes& s, const RunScratch& r, const RunArgs& run);

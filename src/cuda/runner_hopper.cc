@@ -56,6 +56,8 @@ sm90::Plan choose(const sm90::Shape& shape, const LayerSpec& layer, std::int64_t
       sm90::choose_plan(shape, layer.activation.kind, tokens, top_k, layer.routing.total_experts(), processors);
   if (row_invariant || options.split == 1) keep_ranges_whole(plan);
   if (options.token_tile != 0) plan.token_tile = options.token_tile;
+  if (options.gather != 0) plan.gather = options.gather > 0;
+  plan.gather = plan.gather && plan.token_tile == sm90::kGatheredTile;
   plan.half_tiles = plan.half_tiles && plan.token_tile <= sm90::kMostHalfTileRows;
   if (options.split != 0) plan.split = options.split;
   plan.decode = takes_decode(shape, tokens, top_k, layer.routing.total_experts(), processors, row_invariant, options);
@@ -198,6 +200,7 @@ class HopperRunner final : public Runner {
     s.plan =
         choose(experts.shape, experts.layer, s.tokens, s.top_k, experts.processors, experts.row_invariant, options_);
     s.plan.decode = s.plan.decode && !s.whole_rows && (experts.recipe != Recipe::fp8_tensor || s.static_intermediate);
+    s.rows = rows_of(experts, s, args);
     return s;
   }
 

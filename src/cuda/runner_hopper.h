@@ -23,6 +23,7 @@ struct HopperOptions {
   int token_tile = 0;
   int split = 0;
   int steps = 3;   // of a run: 1 = the first kernel alone, 2 = without the last, if that is the finalise kernel
+  int gather = 0;  // rows of x by token in tiles of 128: 1 = wherever a run allows, -1 = never
   int decode = 0;  // the kernel for a few tokens: 1 = wherever it can, -1 = never
   int decode_launches = 1;     // sm90::DecodeArgs::launches
   bool decode_clears = false;  // and its scratch is in the workspace, cleared first, as where no state is left for it

@@ -41,7 +41,7 @@ SortedRows sorted_rows(const std::vector<std::int32_t>& route_row) {
   return sorted;
 }
 
-// A GEMM input as the image holds it (sm90/launch.h), brought back into rows.
+// A GEMM input as the image holds it (sm90/launch.h), or x by token, brought back into rows.
 struct ImageRows {
   sm90::Format format = sm90::Format::bf16;
   std::int64_t cols = 0;
@@ -49,9 +49,12 @@ struct ImageRows {
   std::vector<std::uint8_t> image;
   std::vector<float> scales;  // fp8_block: [K block][P]; fp8_tensor: [P]
   std::int64_t padded_rows = 0;
-  float static_scale = 0.0f;  // of all rows, in place of `scales`
+  float static_scale = 0.0f;   // of all rows, in place of `scales`
+  std::int64_t row_bytes = 0;  // by token, else 0
+  std::vector<std::int32_t> row_token;
 
   std::uint8_t byte(std::int64_t row, std::int64_t kb, std::int64_t at) const {
+    if (row_bytes > 0) return image[static_cast<std::size_t>(row_token[row] * row_bytes + kb * sm90::kBlockBytes + at)];
     return image[static_cast<std::size_t>(sm90::image_offset(kb, row, at / 16, padded_rows) + at % 16)];
   }
   std::uint8_t code(std::int64_t row, std::int64_t kb, std::int64_t column) const {
@@ -120,7 +123,14 @@ void record_stages(const HopperExperts& experts, const RunSizes& s, const RunScr
     return rows_of;
   };
   const bool fp8 = s.shape.format != sm90::Format::bf16;
-  record_image(*run.stages, stage::kGemm1Input, image(r.x, r.x_scale, e.k_blocks1, width, 0.0f, false), rows);
+  ImageRows input = image(r.x, r.x_scale, e.k_blocks1, width, 0.0f, false);
+  if (s.rows != RowsAs::sorted) {
+    const sm90::TokenRows x = expert_args(experts, s, r, run).x_rows;
+    input.row_bytes = x.row_bytes;
+    input.row_token = download<std::int32_t>(x.row_token, padded);
+    input.image = download<std::uint8_t>(x.rows, (s.tokens - 1) * x.row_bytes + x.width_bytes);
+  }
+  record_image(*run.stages, stage::kGemm1Input, input, rows);
   record_image(*run.stages, stage::kIntermediate,
                image(r.h, r.h_scale, e.k_blocks2, inner, experts.input_scales.gemm2, fp8), rows);
   const std::vector<Bf16> slots = download<Bf16>(r.slot_rows, padded * width);

@@ -34,6 +34,15 @@ TEST(ExpertPlan, TokenTileGrowsWithRowsOfAnExpert) {
   EXPECT_EQ(tile(4096), 128);
 }
 
+TEST(ExpertPlan, RowsAreGatheredWhereASortedImageHasManyCopies) {
+  EXPECT_TRUE(plan_of(Format::bf16, 2048, 768, 128, 8, 4096).gather);
+  EXPECT_TRUE(plan_of(Format::fp8_block, 2048, 768, 128, 8, 1024).gather);
+  EXPECT_FALSE(plan_of(Format::bf16, 2048, 768, 128, 8, 512).gather);  // token tiles of 64
+  EXPECT_FALSE(plan_of(Format::fp8_tensor, 2880, 2880, 128, 4, 4096).gather);
+  EXPECT_STREQ(plan_name(plan_of(Format::bf16, 2048, 768, 128, 8, 4096)), "sm90-t128-gather");
+  EXPECT_STREQ(plan_name(plan_of(Format::bf16, 4096, 14336, 8, 2, 4096)), "sm90-t128");
+}
+
 // The kernel for a few tokens where it was faster, T = 1, 2, 4 and 8; "=" was within 2 %, and either choice is fine.
 TEST(ExpertPlan, FewTokensGoToOneKernelWhereItWasFaster) {
   struct Case {

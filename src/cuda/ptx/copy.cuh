@@ -93,6 +93,20 @@ __device__ __forceinline__ void copy_ahead(void* to, const void* from) {
 }
 __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+// The same to an address of shared memory; zeros and no access to `from` where `bytes` is 0, not 16.
+__device__ __forceinline__ void copy_ahead(std::uint32_t to, const void* from, std::uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+// Copies of this thread since the last call are a group.
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Until all groups of this thread but the last `Pending` have arrived.
+template <int Pending>
+__device__ __forceinline__ void copies_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
 // The line of an address to L2.
 __device__ __forceinline__ void prefetch_line(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));

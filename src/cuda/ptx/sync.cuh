@@ -39,6 +39,11 @@ __device__ __forceinline__ void mbarrier_arrive_remote(std::uint32_t cluster_bar
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_barrier) : "memory");
 }
 
+// Announces `bytes` without arriving.
+__device__ __forceinline__ void mbarrier_expect(std::uint32_t barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
 __device__ __forceinline__ bool mbarrier_try_wait(std::uint32_t barrier, std::uint32_t parity) {
   std::uint32_t done;
   asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}\n"
@@ -94,6 +99,12 @@ __device__ __forceinline__ std::uint32_t this_thread() {
   std::uint32_t thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   return thread;
+}
+
+// A value of which nothing is computed ahead of here, for the same reason.
+__device__ __forceinline__ std::int32_t from_here(std::int32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
 }
 
 // ---- Clusters -----------------------------------------------------------------------------------------------------

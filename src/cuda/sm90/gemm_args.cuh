@@ -35,6 +35,7 @@ struct GateCurve {
 
 struct GemmArgs {
   GemmSide sides[2];
+  TokenRows x_rows;  // of sides[0], or the image
   RouteTables routes;
   std::int64_t padded_rows;
   std::uint8_t* h;

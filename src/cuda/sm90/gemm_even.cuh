@@ -215,7 +215,7 @@ __device__ __forceinline__ void consume_even(const GemmArgs& args, const Consume
   LargeRing ring;
   bool staging_busy = false;
   std::uint32_t terms_phase = 0;
-  ItemReader<kLargeTokens, true> items(c.shared, c.base, c.lane == 0, true);
+  ItemReader<kLargeTokens, true> items(c.base, true);
   for (WorkItem w; items.next(w);) {
     const GemmSide& side = args.sides[w.side];
     const bool terms = has_terms<F>(side);
@@ -245,7 +245,8 @@ __device__ __forceinline__ void consume_even(const GemmArgs& args, const Consume
 // many pieces for bulk copies.
 template <Format F>
 __device__ __forceinline__ void copy_out_even(const GemmArgs& args, const WorkItem& w, const unsigned char* shared,
-                                              std::uint32_t base, std::int32_t group, std::int32_t lane) {
+                                              std::uint32_t base, std::int32_t group) {
+  const std::int32_t lane = ptx::this_thread() % 32;  // asked for anew: few registers
   if constexpr (F == Format::bf16) {
     const std::int64_t kb = 2 * w.row_tile + group;
     if (lane == 0) {
@@ -269,19 +270,19 @@ __device__ __forceinline__ void copy_out_even(const GemmArgs& args, const WorkIt
 // Copies the staged rows of each warpgroup out and then counts them as ready. One warp.
 template <Format F>
 __device__ __forceinline__ void store_intermediate_even(const GemmArgs& args, const unsigned char* shared,
-                                                        std::uint32_t base, std::int32_t lane, bool staged) {
-  ItemReader<kLargeTokens, true> items(shared, base, lane == 0, true);
+                                                        std::uint32_t base, bool leader, bool staged) {
+  ItemReader<kLargeTokens, true> items(base, true);
   for (WorkItem w; items.next(w);) {
     if (w.side == 1 || !staged || w.rows == 0) continue;
     for (std::int32_t group = 0; group < 2; ++group) {
       const bool present = even_records(args.sides[0], w, group) > 0;
       if (present) {
         ptx::barrier_sync(kLargeStaged + group, kLargeStoringThreads);
-        copy_out_even<F>(args, w, shared, base, group, lane);
+        copy_out_even<F>(args, w, shared, base, group);
         __syncwarp();
         ptx::barrier_arrive(kLargeStagingFree + group, kLargeStoringThreads);
       }
-      if (lane == 0) {
+      if (leader) {
         if (F == Format::bf16 && present) {
           ptx::bulk_wait();
           ptx::fence_async_global();

@@ -95,11 +95,10 @@ __device__ __forceinline__ void load_weights_of(const GemmArgs& args, const Work
 
 // One thread of each block; that of block 0 takes the items.
 template <int NT, Format F>
-__device__ __forceinline__ void load_weights(const GemmArgs& args, const Place& place, const unsigned char* shared,
-                                             std::uint32_t base) {
+__device__ __forceinline__ void load_weights(const GemmArgs& args, const Place& place, std::uint32_t base) {
   RingCursor<SharedLayout<NT>::kStages> ring;
   if (place.rank != 0) {
-    ItemReader<NT, false> items(shared, base, true, true);
+    ItemReader<NT, false> items(base, true);
     for (WorkItem w; items.expect(), items.next(w);) load_weights_of<NT, F>(args, w, place, base, ring);
     return;
   }
@@ -117,12 +116,11 @@ __device__ __forceinline__ void load_weights(const GemmArgs& args, const Place& 
 
 // Token rows, with their scales. One thread.
 template <int NT, Format F>
-__device__ __forceinline__ void load_tokens(const GemmArgs& args, const Place& place, const unsigned char* shared,
-                                            std::uint32_t base) {
+__device__ __forceinline__ void load_tokens(const GemmArgs& args, const Place& place, std::uint32_t base) {
   using S = SharedLayout<NT>;
   constexpr std::uint32_t kParts = S::kDirect ? 2 : 1;
   RingCursor<S::kStages> ring;
-  ItemReader<NT, false> items(shared, base, true, place.split > 1);
+  ItemReader<NT, false> items(base, place.split > 1);
   for (WorkItem w; items.next(w);) {
     const GemmSide& side = args.sides[w.side];
     const std::uint32_t groups = (w.rows + kRowGroup - 1) / kRowGroup;
@@ -155,11 +153,10 @@ __device__ __forceinline__ void load_tokens(const GemmArgs& args, const Place& p
 // Copies staged tiles of the intermediate out and then counts them as ready. One warp; with nothing staged it only
 // follows the queue.
 template <int NT, Format F>
-__device__ __forceinline__ void store_intermediate(const GemmArgs& args, const unsigned char* shared,
-                                                   std::uint32_t base, bool leader, bool staged) {
+__device__ __forceinline__ void store_intermediate(const GemmArgs& args, std::uint32_t base, bool leader, bool staged) {
   using S = SharedLayout<NT>;
   constexpr int kBlocks = F == Format::bf16 ? 2 : 1;  // K blocks of FC2 in a row tile of FC1
-  ItemReader<NT, true> items(shared, base, leader, false);
+  ItemReader<NT, true> items(base, false);
   for (WorkItem w; items.next(w);) {
     if (w.side == 1 || !staged) continue;
     ptx::barrier_sync(kBarrierStaged, kStoringThreads);
@@ -190,7 +187,7 @@ __device__ __forceinline__ void consume(const GemmArgs& args, const Place& place
   RingCursor<SharedLayout<NT>::kStages> ring;
   bool staging_busy = false;
   std::uint32_t sequence = 0;
-  ItemReader<NT, true> items(c.shared, c.base, c.lane == 0, place.split > 1);
+  ItemReader<NT, true> items(c.base, place.split > 1);
   for (WorkItem w; items.next(w); ++sequence) {
     const GemmSide& side = args.sides[w.side];
     const KRange range = k_range(side.k_blocks, place.rank, place.split);
@@ -214,6 +211,14 @@ __device__ __forceinline__ void consume(const GemmArgs& args, const Place& place
   wait_staging_free(staging_busy);
 }
 
+// Of a thread, once roles are known; what the launch gives them holds both. fp8 keeps a second set of sums.
+template <int NT, Format F>
+struct Registers {
+  static constexpr bool kLarge = NT == kLargeTokens;
+  static constexpr int kMultiply = !kLarge ? 216 : F == Format::bf16 ? 224 : 232;
+  static constexpr int kLoad = !kLarge ? 72 : F == Format::bf16 ? 56 : 40;
+};
+
 // `Direct`: GemmArgs::direct has an output. An instance of its own for token tiles of 128, where the branch costs 3 to
 // 7 % of the time in fp8; smaller ones branch.
 template <int NT, Format F, bool Curve, bool Direct = false>
@@ -221,7 +226,6 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
   extern __shared__ __align__(1024) unsigned char shared[];
   const std::uint32_t base = ptx::shared_address(shared);
   const Place place = place_of_block();
-  const std::int32_t lane = threadIdx.x % 32;
   // Of one value for the warp as far as the compiler knows, so that what follows from it stays out of vector registers:
   // at token tiles of 128 what stands between two batches of products counts.
   const std::int32_t warp_of_thread = threadIdx.x / 32;
@@ -233,35 +237,35 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
     __syncthreads();
   }
   if (warp >= kConsumers / 32) {
-    ptx::registers_shrink<NT == kLargeTokens ? 40 : 72>();
-    const std::int32_t role = warp - kConsumers / 32;
+    ptx::registers_shrink<Registers<NT, F>::kLoad>();
+    const std::int32_t role = warp - kConsumers / 32, lane = ptx::this_thread() % 32;
     // Those that load weights and take items start with the tables; up to 64 rows the loader waits for the rows before
     // stage kStagesBeforeRows.
     if (role != 0 && !(NT == kLargeTokens && role == 3)) wait_for_rows();
     const bool staged = F != Format::fp8_tensor || args.h_f32 == nullptr;
     if constexpr (SharedLayout<NT>::kPaired) {
-      if (role == 0 && lane == 0) load_weights_paired<F>(args, place.rank, shared, base);
-      if (role == 1 && lane == 0) load_tokens_paired<F>(args, place.rank, shared, base);
+      if (role == 0) load_weights_paired<F>(args, place.rank, base);
+      if (role == 1) load_tokens_paired<F>(args, place.rank, base);
     } else {
-      if (role == 0 && lane == 0) load_weights<NT, F>(args, place, shared, base);
-      if (role == 1 && lane == 0) load_tokens<NT, F>(args, place, shared, base);
+      if (role == 0 && lane == 0) load_weights<NT, F>(args, place, base);
+      if (role == 1 && lane == 0) load_tokens<NT, F>(args, place, base);
     }
     if constexpr (NT == kLargeTokens) {
       if constexpr (F == Format::fp8_block) {
-        if (role == 2) store_intermediate_wide(args, shared, base, lane == 0);
+        if (role == 2) store_intermediate_wide(args, base, lane == 0);
       } else {
-        if (role == 2) store_intermediate_even<F>(args, shared, base, lane, staged);
+        if (role == 2) store_intermediate_even<F>(args, shared, base, lane == 0, staged);
       }
       if (role == 3 && lane == 0 && place.rank == 0) take_items(args, base);
     } else if constexpr (!SharedLayout<NT>::kDirect) {
-      if (role == 2) store_intermediate<NT, F>(args, shared, base, lane == 0, staged);
+      if (role == 2) store_intermediate<NT, F>(args, base, lane == 0, staged);
     }
   } else {
-    ptx::registers_grow<NT == kLargeTokens ? 232 : 216>();
+    ptx::registers_grow<Registers<NT, F>::kMultiply>();
     wait_for_rows();
     // The shuffle again: and not computed anew inside of loops.
     const std::uint32_t known = NT == kLargeTokens ? __shfl_sync(0xffffffffu, base, 0) : base;
-    const Consumer c{shared, known, warp / 4, warp % 4, lane};
+    const Consumer c{shared, known, warp / 4, warp % 4, static_cast<std::int32_t>(ptx::this_thread() % 32)};
     if constexpr (NT == kLargeTokens && F == Format::fp8_block) {
       consume_wide<Curve, Direct>(args, c);
     } else if constexpr (NT == kLargeTokens) {

@@ -6,6 +6,7 @@
 // free when the consumers of both blocks have given it back, since either block may write into it.
 #pragma once
 
+#include "cuda/sm90/gemm_gather.cuh"
 #include "cuda/sm90/gemm_work.cuh"
 
 namespace sluice::cuda::sm90 {
@@ -114,17 +115,18 @@ __device__ __forceinline__ void load_terms(const GemmSide& side, const WorkItem&
                                            std::uint32_t& phase) {
   using S = SharedLayout<128>;
   if (!has_terms<F>(side)) return;
-  const std::int64_t rows = static_cast<std::int64_t>(side.records) * kRecordRows;
-  const std::int32_t first = w.row_tile * kTileRecords * kRecordRows;
+  const std::int64_t rows = static_cast<std::int64_t>(ptx::from_here(side.records)) * kRecordRows;
+  const std::int32_t first = ptx::from_here(w.row_tile) * kTileRecords * kRecordRows;
   const std::uint32_t bytes = min(static_cast<std::int32_t>(rows) - first, kTileRecords * kRecordRows) * 4;
+  const std::int32_t expert = ptx::from_here(w.expert);
   const bool biases = side.bias != nullptr;
   ptx::mbarrier_wait(base + S::kTermsEmpty, phase ^ 1);
   ptx::mbarrier_arrive_expect(base + S::kTermsFull, bytes * ((F == Format::fp8_tensor) + biases));
   if constexpr (F == Format::fp8_tensor) {
-    ptx::bulk_load(base + S::kTerms, side.row_scale + w.expert * rows + first, bytes, base + S::kTermsFull);
+    ptx::bulk_load(base + S::kTerms, side.row_scale + expert * rows + first, bytes, base + S::kTermsFull);
   }
   if (biases) {
-    ptx::bulk_load(base + S::kTerms + S::kTermsEach, side.bias + w.expert * rows + first, bytes, base + S::kTermsFull);
+    ptx::bulk_load(base + S::kTerms + S::kTermsEach, side.bias + expert * rows + first, bytes, base + S::kTermsFull);
   }
   phase ^= 1;
 }
@@ -147,8 +149,7 @@ inline constexpr std::int32_t kLookAhead = 4;  // K blocks that an item still ha
 // The K blocks of one item.
 template <Format F>
 __device__ __forceinline__ void load_weights_of(const GemmArgs& args, const WorkItem& w, std::uint32_t rank,
-                                                std::uint32_t base, RingCursor<SharedLayout<128>::kStages>& ring,
-                                                std::uint32_t& terms_phase) {
+                                                std::uint32_t base, LoadRing& ring, std::uint32_t& terms_phase) {
   using S = SharedLayout<128>;
   const GemmSide& side = args.sides[w.side];
   const TileSource source = tile_source(side, w);
@@ -157,18 +158,53 @@ __device__ __forceinline__ void load_weights_of(const GemmArgs& args, const Work
   const bool scales = F == Format::fp8_block && arriving > 0;
   const std::uint8_t* codes = source.codes + share.first * kRecordBytes;
   for (std::int32_t kb = 0; kb < side.k_blocks; ++kb) {
-    const std::uint32_t full = base + S::kFull + 8 * ring.stage;
-    ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
+    const std::uint32_t full = base + S::kFull + 8 * ring.stage();
+    ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage(), ring.phase() ^ 1);
     if (rank == 0 && kb == max(side.k_blocks - kLookAhead, 0)) ptx::mbarrier_arrive(base + S::kNextItem);
     if (kb + 1 == side.k_blocks) load_terms<F>(side, w, base, terms_phase);
     ptx::mbarrier_arrive_expect(full, arriving);
-    load_share(base + S::kA + ring.stage * S::kStageA + share.first * kRecordBytes,
+    load_share(base + S::kA + ring.stage() * S::kStageA + share.first * kRecordBytes,
                codes + static_cast<std::int64_t>(kb) * source.bytes, share.count * kRecordBytes, full, share.both);
     if (scales) {
-      ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes, source.scale + kb * 4, 16, full);
+      ptx::bulk_load(base + S::kScales + ring.stage() * S::kScaleBytes, source.scale + kb * 4, 16, full);
     }
     ring.advance();
   }
+}
+
+// The same for FC1 where rows of x are gathered: by the first lane of a warp that copies some of the rows, and arrives
+// when it has.
+template <Format F>
+__device__ __forceinline__ void load_weights_gathering(const GemmArgs& args, const WorkItem& w, std::uint32_t rank,
+                                                       std::uint32_t base, LoadRing& ring, std::uint32_t& terms_phase) {
+  using S = SharedLayout<128>;
+  const GemmSide& side = args.sides[0];
+  const TileSource source = tile_source(side, w);
+  const Share share(source.bytes / kRecordBytes, rank, w.common, kCommonWeights);
+  const bool both = share.both;
+  // Bytes of a K block that arrive and that are loaded here: none, or the second block loads the end.
+  const std::uint32_t here = share.count * kRecordBytes, bytes = both || here > 0 ? source.bytes : 0;
+  const std::uint32_t offset = rank == 0 ? 0 : bytes - here;
+  const std::uint8_t* codes = source.codes + offset;
+  ptx::wait_for_previous_kernel();
+  const RowGather<0> rows(args.x_rows, w);
+#pragma unroll 1
+  for (std::int32_t kb = 0; kb < side.k_blocks; ++kb, codes += bytes) {
+    const std::uint32_t full = base + S::kFull + 8 * ring.stage();
+    ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage(), ring.phase() ^ 1);
+    if (this_lane() == 0) {
+      if (rank == 0 && kb == max(side.k_blocks - kLookAhead, 0)) ptx::mbarrier_arrive(base + S::kNextItem);
+      if (kb + 1 == side.k_blocks) load_terms<F>(side, w, base, terms_phase);
+      if (bytes > 0) ptx::mbarrier_expect(full, bytes + (F == Format::fp8_block ? 16 : 0));
+      load_share(base + S::kA + ring.stage() * S::kStageA + offset, codes, here, full, both);
+      if (F == Format::fp8_block && bytes > 0) {
+        ptx::bulk_load(base + S::kScales + ring.stage() * S::kScaleBytes, source.scale + kb * 4, 16, full);
+      }
+    }
+    rows.load(args.x_rows, kb, base, ring);
+    ring.advance();
+  }
+  rows.finish(side.k_blocks, base, ring);
 }
 
 // Puts items into the queues of both blocks, the next one when the last K blocks of one are being loaded: then the way
@@ -188,57 +224,100 @@ __device__ __forceinline__ void take_items(const GemmArgs& args, std::uint32_t b
   queues.put({-1, 0, 0, 0, 0, 0, 0}, {-1, 0, 0, 0, 0, 0, 0});
 }
 
-// One thread of each block.
+// Of all lanes those of the first.
+__device__ __forceinline__ void share_position(LoadRing& ring) { ring.count = __shfl_sync(0xFFFFFFFFu, ring.count, 0); }
+
+// One warp of each block, most of the time one lane of it.
 template <Format F>
-__device__ __forceinline__ void load_weights_paired(const GemmArgs& args, std::uint32_t rank,
-                                                    const unsigned char* shared, std::uint32_t base) {
-  RingCursor<SharedLayout<128>::kStages> ring;
+__device__ __forceinline__ void load_weights_paired(const GemmArgs& args, std::uint32_t rank, std::uint32_t base) {
+  LoadRing ring;
   std::uint32_t terms_phase = 0;
-  ItemReader<128, false> items(shared, base, true, true);
+  ItemReader<128, true> items(base, true);
   while (true) {
-    if (rank != 0) items.expect();  // the writer is in block 0 and expects there
+    if (rank != 0 && this_lane() == 0) items.expect();  // the writer is in block 0 and expects there
     WorkItem w;
     if (!items.next(w)) break;
-    load_weights_of<F>(args, w, rank, base, ring, terms_phase);
+    if (w.side == 0 && args.x_rows.rows != nullptr) {
+      load_weights_gathering<F>(args, w, rank, base, ring, terms_phase);
+      continue;
+    }
+    if (this_lane() == 0) load_weights_of<F>(args, w, rank, base, ring, terms_phase);
+    share_position(ring);
   }
 }
 
-// Token rows, with their scales. One thread of each block.
+// Token rows of an item from an image, with their scales. One thread.
 template <Format F>
-__device__ __forceinline__ void load_tokens_paired(const GemmArgs& args, std::uint32_t rank,
-                                                   const unsigned char* shared, std::uint32_t base) {
+__device__ __forceinline__ void load_tokens_of(const GemmArgs& args, const WorkItem& w, std::uint32_t rank,
+                                               std::uint32_t base, LoadRing& ring, std::uint32_t& terms_phase) {
   using S = SharedLayout<128>;
   constexpr std::uint32_t kGroupBytes = kRowGroup * kBlockBytes;
   constexpr std::uint32_t kScaleBytes = F == Format::fp8_block ? kRowGroup * 4 : 0;
-  RingCursor<S::kStages> ring;
-  [[maybe_unused]] std::uint32_t terms_phase = 0;
-  ItemReader<128, false> items(shared, base, true, true);
-  for (WorkItem w; items.next(w);) {
-    const GemmSide& side = args.sides[w.side];
-    const std::uint32_t groups = (w.rows + kRowGroup - 1) / kRowGroup;
-    const Share share(groups, rank, w.common, kCommonTokens);
-    if (w.side == 1 && args.wait_ready && groups > 0) {
-      const std::uint32_t parts = args.sides[0].tiles * 2;  // one a warpgroup
-      ptx::wait_for_count(args.routes.ready + w.token_tile, parts);
-      ptx::fence_async_global();
-    }
-    for (std::int32_t kb = 0; kb < side.k_blocks; ++kb) {
-      const std::uint32_t full = base + S::kFull + 8 * ring.stage;
-      const std::int64_t row = kb * args.padded_rows + w.first_row;
-      ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage, ring.phase ^ 1);
-      if (F == Format::fp8_tensor && kb + 1 == side.k_blocks) load_token_terms(side, w, base, terms_phase);
-      ptx::mbarrier_arrive_expect(full, groups * (kGroupBytes + kScaleBytes));
-      load_share(base + S::kB + ring.stage * S::kStageB + share.first * kGroupBytes,
-                 side.image + row * kBlockBytes + share.first * kGroupBytes, share.count * kGroupBytes, full,
-                 share.both);
-      if constexpr (F == Format::fp8_block) {
-        if (groups > 0) {
-          ptx::bulk_load(base + S::kScales + ring.stage * S::kScaleBytes + 16, side.image_scale + row,
-                         groups * kScaleBytes, full);
-        }
+  const GemmSide& side = args.sides[w.side];
+  const std::uint32_t groups = (w.rows + kRowGroup - 1) / kRowGroup;
+  const Share share(groups, rank, w.common, kCommonTokens);
+  if (w.side == 1 && args.wait_ready && groups > 0) {
+    const std::uint32_t parts = args.sides[0].tiles * 2;  // one a warpgroup
+    ptx::wait_for_count(args.routes.ready + w.token_tile, parts);
+    ptx::fence_async_global();
+  }
+  for (std::int32_t kb = 0; kb < side.k_blocks; ++kb) {
+    const std::uint32_t full = base + S::kFull + 8 * ring.stage();
+    const std::int64_t row = kb * args.padded_rows + w.first_row;
+    ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage(), ring.phase() ^ 1);
+    if (F == Format::fp8_tensor && kb + 1 == side.k_blocks) load_token_terms(side, w, base, terms_phase);
+    ptx::mbarrier_arrive_expect(full, groups * (kGroupBytes + kScaleBytes));
+    load_share(base + S::kB + ring.stage() * S::kStageB + share.first * kGroupBytes,
+               side.image + row * kBlockBytes + share.first * kGroupBytes, share.count * kGroupBytes, full, share.both);
+    if constexpr (F == Format::fp8_block) {
+      if (groups > 0) {
+        ptx::bulk_load(base + S::kScales + ring.stage() * S::kScaleBytes + 16, side.image_scale + row,
+                       groups * kScaleBytes, full);
       }
-      ring.advance();
     }
+    ring.advance();
+  }
+}
+
+// The rest of the gathered rows, with the scales of all of them. One warp.
+template <Format F>
+__device__ __forceinline__ void load_tokens_gathering(const GemmArgs& args, const WorkItem& w, std::uint32_t base,
+                                                      LoadRing& ring, std::uint32_t& terms_phase) {
+  using S = SharedLayout<128>;
+  const GemmSide& side = args.sides[0];
+  const std::uint32_t scale_bytes = F == Format::fp8_block ? (w.rows + kRowGroup - 1) / kRowGroup * kRowGroup * 4 : 0;
+  const RowGather<1> rows(args.x_rows, w);
+#pragma unroll 1
+  for (std::int32_t kb = 0; kb < side.k_blocks; ++kb) {
+    const std::uint32_t full = base + S::kFull + 8 * ring.stage();
+    ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage(), ring.phase() ^ 1);
+    if (this_lane() == 0) {
+      if (F == Format::fp8_tensor && kb + 1 == side.k_blocks) load_token_terms(side, w, base, terms_phase);
+      if (F == Format::fp8_block && scale_bytes > 0) {
+        ptx::mbarrier_expect(full, scale_bytes);
+        ptx::bulk_load(base + S::kScales + ring.stage() * S::kScaleBytes + 16,
+                       side.image_scale + kb * args.padded_rows + w.first_row, scale_bytes, full);
+      }
+    }
+    rows.load(args.x_rows, kb, base, ring);
+    ring.advance();
+  }
+  rows.finish(side.k_blocks, base, ring);
+}
+
+// Token rows, with their scales. One warp of each block.
+template <Format F>
+__device__ __forceinline__ void load_tokens_paired(const GemmArgs& args, std::uint32_t rank, std::uint32_t base) {
+  LoadRing ring;
+  std::uint32_t terms_phase = 0;
+  ItemReader<128, true> items(base, true);
+  for (WorkItem w; items.next(w);) {
+    if (w.side == 0 && args.x_rows.rows != nullptr) {
+      load_tokens_gathering<F>(args, w, base, ring, terms_phase);
+      continue;
+    }
+    if (this_lane() == 0) load_tokens_of<F>(args, w, rank, base, ring, terms_phase);
+    share_position(ring);
   }
 }
 

@@ -210,7 +210,7 @@ template <bool Curve, bool Direct>
 __device__ __forceinline__ void consume_wide(const GemmArgs& args, const Consumer& c) {
   LargeRing ring;
   bool staging_busy = false;
-  ItemReader<kLargeTokens, true> items(c.shared, c.base, c.lane == 0, true);
+  ItemReader<kLargeTokens, true> items(c.base, true);
   for (WorkItem w; items.next(w);) {
     const GemmSide& side = args.sides[w.side];
     if (w.rows <= c.group * kWideGroup) {
@@ -231,9 +231,8 @@ __device__ __forceinline__ void consume_wide(const GemmArgs& args, const Consume
 }
 
 // Copies the staged rows of each warpgroup out and then counts them as ready. One warp.
-__device__ __forceinline__ void store_intermediate_wide(const GemmArgs& args, const unsigned char* shared,
-                                                        std::uint32_t base, bool leader) {
-  ItemReader<kLargeTokens, true> items(shared, base, leader, true);
+__device__ __forceinline__ void store_intermediate_wide(const GemmArgs& args, std::uint32_t base, bool leader) {
+  ItemReader<kLargeTokens, true> items(base, true);
   for (WorkItem w; items.next(w);) {
     if (w.side == 1 || w.rows == 0) continue;
     for (std::int32_t group = 0; group < 2; ++group) {

@@ -132,34 +132,36 @@ class ItemReader {
  public:
   using S = SharedLayout<NT>;
 
-  __device__ ItemReader(const unsigned char* shared, std::uint32_t base, bool arrives, bool both)
-      : shared_(shared), base_(base), arrives_(arrives), both_(S::kMayShareItems && (S::kPaired || both)) {}
+  __device__ ItemReader(std::uint32_t base, bool both)
+      : base_(base), both_(S::kMayShareItems && (S::kPaired || both)) {}
   // Announces the next item's bytes: one reader of block 1, before next().
-  __device__ void expect() const { ptx::mbarrier_arrive_expect(base_ + S::kItemFull + 8 * slot_, kItemBytes); }
+  __device__ void expect() const { ptx::mbarrier_arrive_expect(base_ + S::kItemFull + 8 * slot(), kItemBytes); }
   // False after the last item.
   __device__ bool next(WorkItem& w) {
-    const std::uint32_t full = base_ + S::kItemFull + 8 * slot_, empty = base_ + S::kItemEmpty + 8 * slot_;
+    const std::uint32_t full = base_ + S::kItemFull + 8 * slot(), empty = base_ + S::kItemEmpty + 8 * slot();
     if (both_) {
-      ptx::mbarrier_wait_cluster(full, phase_);
+      ptx::mbarrier_wait_cluster(full, phase());
     } else {
-      ptx::mbarrier_wait(full, phase_);
+      ptx::mbarrier_wait(full, phase());
     }
-    const unsigned char* from = shared_ + S::kItems + slot_ * kItemBytes;
-    const int4 a = *reinterpret_cast<const int4*>(from);
-    const int4 b = *reinterpret_cast<const int4*>(from + 16);
-    w = {a.x, a.y, a.z, a.w, b.x, b.y, b.z};
+    const std::uint32_t from = base_ + S::kItems + slot() * kItemBytes;
+    const uint4 a = ptx::shared_vector(from), b = ptx::shared_vector(from + 16);
+    const auto number = [](std::uint32_t v) { return static_cast<std::int32_t>(v); };
+    w = {number(a.x), number(a.y), number(a.z), number(a.w), number(b.x), number(b.y), number(b.z)};
     if constexpr (WholeWarp) __syncwarp();
-    if (arrives_ && both_) ptx::mbarrier_arrive_remote(ptx::cluster_address(empty, 0));
-    if (arrives_ && !both_) ptx::mbarrier_arrive(empty);
-    slot_ = (slot_ + 1) % kItemSlots;
-    if (slot_ == 0) phase_ ^= 1;
+    const bool arrives = !WholeWarp || ptx::this_thread() % 32 == 0;
+    if (arrives && both_) ptx::mbarrier_arrive_remote(ptx::cluster_address(empty, 0));
+    if (arrives && !both_) ptx::mbarrier_arrive(empty);
+    ++count_;
     return w.side >= 0;
   }
 
  private:
-  const unsigned char* shared_;
-  std::uint32_t base_, slot_ = 0, phase_ = 0;
-  bool arrives_, both_;
+  __device__ std::uint32_t slot() const { return count_ % kItemSlots; }
+  __device__ std::uint32_t phase() const { return count_ / kItemSlots % 2; }
+
+  std::uint32_t base_, count_ = 0;
+  bool both_;
 };
 
 // Position in the ring of stages.

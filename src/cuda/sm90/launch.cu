@@ -85,6 +85,7 @@ GemmArgs make_args(const ExpertArgs& a) {
   GemmArgs g{};
   g.sides[0] = first_side(a, e);
   g.sides[1] = second_side(a, e);
+  g.x_rows = a.x_rows;
   g.routes = a.routes;
   g.padded_rows = a.padded_rows;
   g.h = a.h;
@@ -153,6 +154,7 @@ cudaError_t launch_experts(const ExpertArgs& a, cudaStream_t stream) {
   const Extents e = extents(a.shape);
   if (a.plan.split > e.k_blocks1 || a.plan.split > e.k_blocks2) return cudaErrorInvalidValue;
   if (a.plan.half_tiles && a.plan.token_tile > kMostHalfTileRows) return cudaErrorInvalidValue;
+  if (a.x_rows.rows != nullptr && a.plan.token_tile != kGatheredTile) return cudaErrorInvalidValue;
 
   GemmArgs g = make_args(a);
   const bool curve = make_curve(a.activation, g.curve);

@@ -177,12 +177,15 @@ __host__ __device__ constexpr std::int32_t fp8_intermediate_column(std::int32_t 
 // ---- Both GEMMs ---------------------------------------------------------------------------------------------------
 
 inline constexpr std::int32_t kMostHalfTileRows = 16;  // token tiles that half row tiles go with
+inline constexpr std::int32_t kGatheredTile = 128;     // token tile that can go without a sorted image of x
+inline constexpr std::int64_t kMostGatheredBytes = (std::int64_t{1} << 32) - 1;  // offsets have 32 bits
 
 // How the kernels run, chosen from sizes alone. The routing kernel needs token_tile.
 struct Plan {
   std::int32_t token_tile = 16;  // rows of a token tile at most: 8, 16, 32, 64 or 128
   std::int32_t split = 1;        // thread blocks (a cluster) that share the K range of a tile: 1 or 2
   bool half_tiles = false;       // row tiles of two records instead of four, where that is possible
+  bool gather = false;           // GEMM1 reads x by token (TokenRows), where a run allows; else a sorted image
   bool decode = false;           // the kernel for a few tokens in place of all of this (decode.h); never by choose_plan
 };
 Plan choose_plan(const Shape& shape, ActivationKind activation, std::int64_t tokens, std::int32_t top_k,
@@ -201,6 +204,15 @@ struct DirectOutput {
   const float* weights = nullptr;           // [T], or nullptr = 1
 };
 
+// GEMM1 input by token in place of a sorted image, for token tiles of 128 only: the kernel gathers the rows.
+struct TokenRows {
+  const std::uint8_t* rows = nullptr;       // nullptr = the image
+  std::int64_t row_bytes = 0;               // from one to the next; a multiple of 16, as is the address; all of them
+                                            // lie within kMostGatheredBytes
+  std::int32_t width_bytes = 0;             // a multiple of 16; taken for zeros from here to the end of the K block
+  const std::int32_t* row_token = nullptr;  // [P], of gaps undefined
+};
+
 struct ExpertArgs {
   Shape shape;
   Plan plan;
@@ -210,13 +222,14 @@ struct ExpertArgs {
   Phase phase = Phase::both;
 
   std::int64_t padded_rows = 0;     // P
-  const std::uint8_t* x = nullptr;  // image [k_blocks1][P][128]
-  const float* x_scale = nullptr;   // fp8_block: [k_blocks1][P]; fp8_tensor: [P] (static ones repeated)
-  std::uint8_t* h = nullptr;        // scratch: image [k_blocks2][P][128], alignment 128
-  float* h_scale = nullptr;         // scratch: fp8_block [k_blocks2][P]; fp8_tensor [P]
-  float h_static_scale = 0.0f;      // fp8_tensor: static scale of the intermediate; 0 = per token row, from its amax
-  float* h_f32 = nullptr;           // scratch: fp8_tensor without a static scale: [P][I padded to 128]
-  void* slot_rows = nullptr;        // out: [P][H] bf16, unweighted, rows of gaps undefined; not written if `direct`
+  const std::uint8_t* x = nullptr;  // image [k_blocks1][P][128], not read if `x_rows` has rows
+  TokenRows x_rows;
+  const float* x_scale = nullptr;  // fp8_block: [k_blocks1][P]; fp8_tensor: [P] (static ones repeated)
+  std::uint8_t* h = nullptr;       // scratch: image [k_blocks2][P][128], alignment 128
+  float* h_scale = nullptr;        // scratch: fp8_block [k_blocks2][P]; fp8_tensor [P]
+  float h_static_scale = 0.0f;     // fp8_tensor: static scale of the intermediate; 0 = per token row, from its amax
+  float* h_f32 = nullptr;          // scratch: fp8_tensor without a static scale: [P][I padded to 128]
+  void* slot_rows = nullptr;       // out: [P][H] bf16, unweighted, rows of gaps undefined; not written if `direct`
   DirectOutput direct;
 
   std::int32_t sm_count = 0;

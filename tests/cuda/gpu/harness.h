@@ -54,6 +54,7 @@ std::vector<Test> runner_stage_tests();
 std::vector<Test> runner_use_tests();
 std::vector<Test> runner_decode_memory_tests();
 std::vector<Test> runner_decode_tests();
+std::vector<Test> runner_gather_tests();
 std::vector<Test> runner_large_tests();
 std::vector<Test> runner_quantized_tests();
 std::vector<Test> ranks_turn_tests();

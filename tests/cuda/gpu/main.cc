@@ -15,9 +15,10 @@ namespace {
 
 std::vector<Test> all_tests() {
   std::vector<Test> all;
-  for (auto* group : {route_tests, finalize_tests, oracle_tests, ops_tests, runner_tests, runner_stage_tests,
-                      runner_use_tests, runner_decode_tests, runner_decode_memory_tests, runner_large_tests,
-                      runner_quantized_tests, ranks_turn_tests, ranks_dispatch_tests, ranks_nccl_tests}) {
+  for (auto* group :
+       {route_tests, finalize_tests, oracle_tests, ops_tests, runner_tests, runner_stage_tests, runner_use_tests,
+        runner_decode_tests, runner_decode_memory_tests, runner_gather_tests, runner_large_tests,
+        runner_quantized_tests, ranks_turn_tests, ranks_dispatch_tests, ranks_nccl_tests}) {
     for (const Test& test : group()) all.push_back(test);
   }
   return all;

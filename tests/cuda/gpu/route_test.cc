@@ -16,6 +16,7 @@ namespace sluice::gpu_tests {
 namespace {
 
 using cuda::InputForm;
+using cuda::RowsAs;
 using sluice::testing::Random;
 
 struct RouteCase {
@@ -29,11 +30,12 @@ struct RouteCase {
   int pattern = 0;        // 0 uniform with foreign ids, 1 all to one, 2 the first few experts
   std::int64_t spare_columns = 0;
   std::int32_t processors = 132;
+  RowsAs rows = RowsAs::sorted;  // where the plan allows
   std::string text() const {
     return "T " + std::to_string(tokens) + " k " + std::to_string(top_k) + " E " + std::to_string(experts) + " H " +
            std::to_string(width) + " form " + std::to_string(static_cast<int>(form)) + " tile " +
            std::to_string(token_tile) + " pattern " + std::to_string(pattern) + " valid " + std::to_string(valid) +
-           " processors " + std::to_string(processors);
+           " processors " + std::to_string(processors) + " rows " + std::to_string(static_cast<int>(rows));
   }
 };
 
@@ -104,7 +106,7 @@ Row expected_row(const RouteCase& c, const RouteInputs& in, std::int64_t t, std:
 }
 
 struct RouteOutputs {
-  DeviceArray<std::int32_t> scratch, route_row, tile_count;
+  DeviceArray<std::int32_t> scratch, route_row, row_token, tile_count;
   DeviceArray<cuda::sm90::TokenTile> tiles;
   DeviceArray<std::uint32_t> ready, published;
   DeviceArray<std::uint8_t> image;
@@ -139,11 +141,18 @@ void check_tables(Check& check, const RouteCase& c, const cuda::RouteArgs& a, co
   check.expect(std::all_of(ready.begin(), ready.end(), [](std::uint32_t v) { return v == 0; }), "ready: " + c.text());
 }
 
+// Byte b of a token's row in what was written for the padded row `row`.
+std::int64_t byte_of(const cuda::RouteArgs& a, std::int64_t token, std::int32_t row, std::int64_t b) {
+  if (a.rows == RowsAs::by_token) return token * a.k_blocks * 128 + b;
+  return cuda::sm90::image_offset(b / 128, row, b % 128 / 16, a.padded_rows) + b % 16;
+}
+
 void check_rows(Check& check, const RouteCase& c, const cuda::RouteArgs& a, const RouteOutputs& out,
                 const Permutation& sorted, const RouteInputs& in) {
   const auto route_row = out.route_row.download();
   const auto image = out.image.download();
   const auto scales = out.scales.download();
+  const auto row_token = out.row_token.download();
   std::vector<std::int32_t> expected(route_row.size(), -1);
   std::int32_t first = 0;
   for (std::int32_t e = 0; e < c.experts; ++e) {
@@ -155,21 +164,22 @@ void check_rows(Check& check, const RouteCase& c, const cuda::RouteArgs& a, cons
   }
   check.expect(expected == route_row, "rows of routes: " + c.text());
   if (expected != route_row) return;
-  std::int64_t wrong_bytes = 0, wrong_scales = 0;
+  std::int64_t wrong_bytes = 0, wrong_scales = 0, wrong_tokens = 0;
   for (std::int64_t t = 0; t < c.tokens; ++t) {
     const Row want = expected_row(c, in, t, a.k_blocks, a.static_scale);
     for (std::int32_t s = 0; s < c.top_k; ++s) {
       const std::int32_t row = route_row[t * c.top_k + s];
       if (row < 0) continue;
-      for (std::int64_t b = 0; b < a.k_blocks * 128; ++b) {
-        const std::int64_t at = cuda::sm90::image_offset(b / 128, row, b % 128 / 16, a.padded_rows) + b % 16;
-        wrong_bytes += image[at] != want.bytes[b] ? 1 : 0;
+      wrong_tokens += row_token[row] != t ? 1 : 0;
+      for (std::int64_t b = 0; b < a.k_blocks * 128 && a.rows != RowsAs::in_place; ++b) {
+        wrong_bytes += image[byte_of(a, t, row, b)] != want.bytes[b] ? 1 : 0;
       }
       for (std::size_t g = 0; g < want.scales.size(); ++g) {
         wrong_scales += scales[static_cast<std::int64_t>(g) * a.padded_rows + row] != want.scales[g] ? 1 : 0;
       }
     }
   }
+  check.expect(wrong_tokens == 0, std::to_string(wrong_tokens) + " wrong tokens of rows: " + c.text());
   check.expect(wrong_bytes == 0, std::to_string(wrong_bytes) + " wrong bytes of the image: " + c.text());
   check.expect(wrong_scales == 0, std::to_string(wrong_scales) + " wrong scales: " + c.text());
 }
@@ -191,6 +201,7 @@ void check_case(Check& check, const RouteCase& c, std::uint64_t seed) {
   a.padded_rows = cuda::sm90::max_padded_rows(a.plan.routes(), c.experts);
   RouteOutputs out{DeviceArray<std::int32_t>(static_cast<std::int64_t>(a.plan.scratch_bytes() / 4)),
                    DeviceArray<std::int32_t>(a.plan.routes()),
+                   DeviceArray<std::int32_t>(a.padded_rows),
                    DeviceArray<std::int32_t>(1),
                    DeviceArray<cuda::sm90::TokenTile>(a.max_tiles),
                    DeviceArray<std::uint32_t>(a.max_tiles),
@@ -209,6 +220,8 @@ void check_case(Check& check, const RouteCase& c, std::uint64_t seed) {
   a.later = weights.data();
   a.scratch = out.scratch.data();
   a.route_row = out.route_row.data();
+  a.row_token = out.row_token.data();
+  a.rows = a.plan.few ? RowsAs::sorted : c.rows;
   a.tile_count = out.tile_count.data();
   a.tiles = out.tiles.data();
   a.ready = out.ready.data();
@@ -228,8 +241,9 @@ void check_case(Check& check, const RouteCase& c, std::uint64_t seed) {
   const Permutation sorted = permute(slots.data(), c.tokens, c.top_k, {c.first_slot, c.experts}, workspace);
   check_tables(check, c, a, out, sorted);
   check_rows(check, c, a, out, sorted, in);
-  check.expect(out.scratch.intact() && out.route_row.intact() && out.tile_count.intact() && out.tiles.intact() &&
-                   out.ready.intact() && out.published.intact() && out.image.intact() && out.scales.intact(),
+  check.expect(out.scratch.intact() && out.route_row.intact() && out.row_token.intact() && out.tile_count.intact() &&
+                   out.tiles.intact() && out.ready.intact() && out.published.intact() && out.image.intact() &&
+                   out.scales.intact(),
                "wrote outside of an array: " + c.text());
 }
 
@@ -253,6 +267,8 @@ RouteCase random_case(Random& random, bool large) {
   c.pattern = random.below(5) == 0 ? 1 + random.below(2) : 0;
   c.spare_columns = random.below(3) == 0 ? random.below(9) : 0;
   if (random.below(4) == 0) c.processors = 1 + random.below(8);
+  if (random.below(2) == 0) c.rows = RowsAs::by_token;
+  if (c.form == InputForm::bf16 && !c.weighted && random.below(3) == 0) c.rows = RowsAs::in_place;
   return c;
 }
 
@@ -276,8 +292,11 @@ void thresholds(Check& check) {
       c.experts = c.all_slots = 128;
       c.width = 64;
       for (const InputForm form : {InputForm::bf16, InputForm::fp8_group}) {
-        c.form = form;
-        check_case(check, c, static_cast<std::uint64_t>(tokens));
+        for (const RowsAs rows : {RowsAs::sorted, RowsAs::by_token}) {
+          c.form = form;
+          c.rows = rows;
+          check_case(check, c, static_cast<std::uint64_t>(tokens));
+        }
       }
     }
   }
