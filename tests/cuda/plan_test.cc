@@ -30,14 +30,17 @@ TEST(ExpertPlan, TokenTileGrowsWithRowsOfAnExpert) {
   EXPECT_EQ(tile(1), 8);
   EXPECT_EQ(tile(128), 16);  // 8 rows an expert
   EXPECT_EQ(tile(256), 32);
-  EXPECT_EQ(tile(512), 64);
+  EXPECT_EQ(tile(512), 128);  // 32 rows, which are gathered
   EXPECT_EQ(tile(4096), 128);
+  EXPECT_EQ(plan_of(Format::bf16, 2880, 2880, 128, 4, 1024).token_tile, 64);     // 32 rows, 4 routes a token
+  EXPECT_EQ(plan_of(Format::fp8_block, 2048, 768, 128, 8, 512).token_tile, 64);  // tiles by halves of 64
+  EXPECT_EQ(plan_of(Format::fp8_tensor, 4096, 1536, 128, 8, 512).token_tile, 128);
 }
 
 TEST(ExpertPlan, RowsAreGatheredWhereASortedImageHasManyCopies) {
   EXPECT_TRUE(plan_of(Format::bf16, 2048, 768, 128, 8, 4096).gather);
   EXPECT_TRUE(plan_of(Format::fp8_block, 2048, 768, 128, 8, 1024).gather);
-  EXPECT_FALSE(plan_of(Format::bf16, 2048, 768, 128, 8, 512).gather);  // token tiles of 64
+  EXPECT_FALSE(plan_of(Format::bf16, 2048, 768, 128, 8, 256).gather);  // token tiles of 32
   EXPECT_FALSE(plan_of(Format::fp8_tensor, 2880, 2880, 128, 4, 4096).gather);
   EXPECT_STREQ(plan_name(plan_of(Format::bf16, 2048, 768, 128, 8, 4096)), "sm90-t128-gather");
   EXPECT_STREQ(plan_name(plan_of(Format::bf16, 4096, 14336, 8, 2, 4096)), "sm90-t128");
