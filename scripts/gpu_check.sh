@@ -29,7 +29,7 @@ if [ $code -ne 0 ] || [ -z "$sanitizer" ]; then
   exit $code
 fi
 for tool in memcheck racecheck; do
-  for filter in "route: random" "finalise" "runner: weight formats" "runner: bad rows" "runner: quantised" "runner: one route" "decode: random" "decode: left" "decode: many"; do
+  for filter in "route: random" "finalise" "runner: weight formats" "runner: bad rows" "runner: quantised" "runner: gathered" "runner: one route" "decode: random" "decode: left" "decode: many"; do
     echo "compute-sanitizer --tool $tool, $filter"
     compute-sanitizer --tool $tool --error-exitcode 1 "$binary" --cases 15 --filter "$filter" || code=1
   done
