@@ -101,6 +101,9 @@ __device__ __forceinline__ std::uint32_t this_thread() {
   return thread;
 }
 
+// The thread's place in its warp, read anew as well.
+__device__ __forceinline__ std::int32_t this_lane() { return static_cast<std::int32_t>(this_thread() % 32); }
+
 // A value of which nothing is computed ahead of here, for the same reason.
 __device__ __forceinline__ std::int32_t from_here(std::int32_t value) {
   asm volatile("" : "+r"(value));

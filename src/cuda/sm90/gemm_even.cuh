@@ -246,7 +246,7 @@ __device__ __forceinline__ void consume_even(const GemmArgs& args, const Consume
 template <Format F>
 __device__ __forceinline__ void copy_out_even(const GemmArgs& args, const WorkItem& w, const unsigned char* shared,
                                               std::uint32_t base, std::int32_t group) {
-  const std::int32_t lane = ptx::this_thread() % 32;  // asked for anew: few registers
+  const std::int32_t lane = ptx::this_lane();  // asked for anew: few registers
   if constexpr (F == Format::bf16) {
     const std::int64_t kb = 2 * w.row_tile + group;
     if (lane == 0) {

@@ -24,8 +24,6 @@ struct LoadRing {
   __device__ void advance() { ++count; }
 };
 
-__device__ __forceinline__ std::int32_t this_lane() { return static_cast<std::int32_t>(ptx::this_thread() % 32); }
-
 // The copies of one warp for an item: a quarter of the rows for the one that loads weights (part 0), else the rest.
 // Four lanes have a row, a lane its chunks c and c + 4 of a K block. A stage is counted as arrived (one arrival at its
 // barrier) when the next kAhead are under way: at once the latency of each counts, later too little of the ring is
@@ -39,7 +37,7 @@ class RowGather {
   __device__ RowGather(const TokenRows& x, const WorkItem& w) {
     const std::int32_t few = (w.rows + kRowGroup - 1) / kRowGroup * kFew / kAll * kRowGroup,
                        first = Part == 0 ? 0 : few;
-    const std::int32_t lane = this_lane(), q = lane >> 2, c = lane & 3;
+    const std::int32_t lane = ptx::this_lane(), q = lane >> 2, c = lane & 3;
     count_ = Part == 0 ? few : w.rows - few;
     to_ = S::kB + (first + q) * kBlockBytes + ((c ^ q) * 16);
 #pragma unroll
@@ -51,7 +49,7 @@ class RowGather {
 
   // K block kb to the ring's stage.
   __device__ void load(const TokenRows& x, std::int32_t kb, std::uint32_t base, const LoadRing& ring) const {
-    const std::int32_t column = kb * kBlockBytes + (this_lane() & 3) * 16;
+    const std::int32_t column = kb * kBlockBytes + (ptx::this_lane() & 3) * 16;
     const std::uint32_t low = column < x.width_bytes ? 16 : 0, high = column + 64 < x.width_bytes ? 16 : 0;
     const std::uint32_t to = base + ring.stage() * S::kStageB + to_;
     const std::uint8_t* from = x.rows + column;
@@ -82,7 +80,7 @@ class RowGather {
   __device__ static void arrive(std::uint32_t base, std::uint32_t stage) {
     ptx::fence_async_shared();
     __syncwarp();
-    if (this_lane() == 0) ptx::mbarrier_arrive(base + S::kFull + 8 * stage);
+    if (ptx::this_lane() == 0) ptx::mbarrier_arrive(base + S::kFull + 8 * stage);
   }
 
   std::int32_t count_;

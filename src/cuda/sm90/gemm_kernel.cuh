@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
   }
   if (warp >= kConsumers / 32) {
     ptx::registers_shrink<Registers<NT, F>::kLoad>();
-    const std::int32_t role = warp - kConsumers / 32, lane = ptx::this_thread() % 32;
+    const std::int32_t role = warp - kConsumers / 32, lane = ptx::this_lane();
     // Those that load weights and take items start with the tables; up to 64 rows the loader waits for the rows before
     // stage kStagesBeforeRows.
     if (role != 0 && !(NT == kLargeTokens && role == 3)) wait_for_rows();
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemm(const __grid_constant
     wait_for_rows();
     // The shuffle again: and not computed anew inside of loops.
     const std::uint32_t known = NT == kLargeTokens ? __shfl_sync(0xffffffffu, base, 0) : base;
-    const Consumer c{shared, known, warp / 4, warp % 4, static_cast<std::int32_t>(ptx::this_thread() % 32)};
+    const Consumer c{shared, known, warp / 4, warp % 4, ptx::this_lane()};
     if constexpr (NT == kLargeTokens && F == Format::fp8_block) {
       consume_wide<Curve, Direct>(args, c);
     } else if constexpr (NT == kLargeTokens) {

@@ -192,7 +192,7 @@ __device__ __forceinline__ void load_weights_gathering(const GemmArgs& args, con
   for (std::int32_t kb = 0; kb < side.k_blocks; ++kb, codes += bytes) {
     const std::uint32_t full = base + S::kFull + 8 * ring.stage();
     ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage(), ring.phase() ^ 1);
-    if (this_lane() == 0) {
+    if (ptx::this_lane() == 0) {
       if (rank == 0 && kb == max(side.k_blocks - kLookAhead, 0)) ptx::mbarrier_arrive(base + S::kNextItem);
       if (kb + 1 == side.k_blocks) load_terms<F>(side, w, base, terms_phase);
       if (bytes > 0) ptx::mbarrier_expect(full, bytes + (F == Format::fp8_block ? 16 : 0));
@@ -234,14 +234,14 @@ __device__ __forceinline__ void load_weights_paired(const GemmArgs& args, std::u
   std::uint32_t terms_phase = 0;
   ItemReader<128, true> items(base, true);
   while (true) {
-    if (rank != 0 && this_lane() == 0) items.expect();  // the writer is in block 0 and expects there
+    if (rank != 0 && ptx::this_lane() == 0) items.expect();  // the writer is in block 0 and expects there
     WorkItem w;
     if (!items.next(w)) break;
     if (w.side == 0 && args.x_rows.rows != nullptr) {
       load_weights_gathering<F>(args, w, rank, base, ring, terms_phase);
       continue;
     }
-    if (this_lane() == 0) load_weights_of<F>(args, w, rank, base, ring, terms_phase);
+    if (ptx::this_lane() == 0) load_weights_of<F>(args, w, rank, base, ring, terms_phase);
     share_position(ring);
   }
 }
@@ -291,7 +291,7 @@ __device__ __forceinline__ void load_tokens_gathering(const GemmArgs& args, cons
   for (std::int32_t kb = 0; kb < side.k_blocks; ++kb) {
     const std::uint32_t full = base + S::kFull + 8 * ring.stage();
     ptx::mbarrier_wait(base + S::kEmpty + 8 * ring.stage(), ring.phase() ^ 1);
-    if (this_lane() == 0) {
+    if (ptx::this_lane() == 0) {
       if (F == Format::fp8_tensor && kb + 1 == side.k_blocks) load_token_terms(side, w, base, terms_phase);
       if (F == Format::fp8_block && scale_bytes > 0) {
         ptx::mbarrier_expect(full, scale_bytes);
@@ -316,7 +316,7 @@ __device__ __forceinline__ void load_tokens_paired(const GemmArgs& args, std::ui
       load_tokens_gathering<F>(args, w, base, ring, terms_phase);
       continue;
     }
-    if (this_lane() == 0) load_tokens_of<F>(args, w, rank, base, ring, terms_phase);
+    if (ptx::this_lane() == 0) load_tokens_of<F>(args, w, rank, base, ring, terms_phase);
     share_position(ring);
   }
 }

@@ -149,7 +149,7 @@ class ItemReader {
     const auto number = [](std::uint32_t v) { return static_cast<std::int32_t>(v); };
     w = {number(a.x), number(a.y), number(a.z), number(a.w), number(b.x), number(b.y), number(b.z)};
     if constexpr (WholeWarp) __syncwarp();
-    const bool arrives = !WholeWarp || ptx::this_thread() % 32 == 0;
+    const bool arrives = !WholeWarp || ptx::this_lane() == 0;
     if (arrives && both_) ptx::mbarrier_arrive_remote(ptx::cluster_address(empty, 0));
     if (arrives && !both_) ptx::mbarrier_arrive(empty);
     ++count_;
